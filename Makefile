@@ -1,0 +1,45 @@
+# make run and make test do everything on a fresh Debian or Ubuntu machine with Python 3.11.
+SHELL := /bin/bash
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup run test bench torture lint format docs pin clean
+
+help:            ## these lines
+	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
+
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup
+
+run: $(READY)    ## the main job on the embedded default: watch memory survive SIGKILL
+	@$(BIN)/python -m holdfast.demo
+
+test: $(READY)   ## every test; under ten minutes on two cores
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(READY)  ## figures, side by side in one run, as ratios
+	@$(BIN)/python -m bench $(ARGS)
+
+torture: $(READY) ## the same promises, for as long as you like: make torture MINUTES=30
+	@HOLDFAST_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest tests/torture $(ARGS)
+
+lint: $(READY)   ## ruff, its formatter and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY) ## let ruff lay the code out
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: $(READY)   ## the documentation site, in site/
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@$(BIN)/mkdocs build --strict
+
+pin:             ## write constraints.txt anew from the newest releases that fit
+	@scripts/setup --pin
+
+clean:           ## remove what these commands made
+	@rm -rf .venv .cache site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

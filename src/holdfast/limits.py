@@ -1,0 +1,41 @@
+"""Every bound of the store, in one place, each with its unit in its name.
+
+They are the same for every backend, so that what one engine took, any other can take.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SESSION_BYTES_MAX: Final = 1024
+"""A session id, as UTF-8."""
+
+NAMESPACE_BYTES_MAX: Final = 256
+"""A namespace, as UTF-8."""
+
+KEY_BYTES_MAX: Final = 1024
+"""An idempotency key, as UTF-8."""
+
+MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""One message in its stored form."""
+
+BATCH_MESSAGES_MAX: Final = 10_000
+"""Messages in one append or rewrite."""
+
+BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""All messages of one append or rewrite, in their stored form."""
+
+JSON_DEPTH_MAX: Final = 100
+"""Lists and objects inside one another in a message."""
+
+INTEGER_DIGITS_MAX: Final = 4300
+"""Decimal digits of an integer; Python reads no longer ones by default."""
+
+PAGE_SESSIONS_MAX: Final = 10_000
+"""Sessions in one page of a listing."""
+
+TTL_S_MAX: Final = 100 * 366 * 24 * 3600
+"""A session's time to live: about a century."""
+
+NUMBER_MAX: Final = 2**32 - 1
+"""The last number that a session can give."""
