@@ -5,8 +5,8 @@ from holdfast.verify.engines.protocol import (
     Evidence,
     Killable,
     Pausable,
-    ReplicaEngine,
     Replicable,
+    ReplicaEngine,
     Restartable,
 )
 from holdfast.verify.engines.providers import (

@@ -95,7 +95,7 @@ def open_engine(
     version: str | None = None,
     settings: Mapping[str, object] | None = None,
     provider: str | None = None,
-    storage: Literal["memory", "disk"] | str | os.PathLike[str] = "memory",
+    storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
@@ -119,7 +119,7 @@ def start_engine(
     version: str | None = None,
     settings: Mapping[str, object] | None = None,
     provider: str | None = None,
-    storage: Literal["memory", "disk"] | str | os.PathLike[str] = "memory",
+    storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
