@@ -105,7 +105,7 @@ def open_engine(
         kind=kind,
         config=config or DEFAULT_CONFIG[kind],
         version=version,
-        settings={name: _as_setting(value) for name, value in (settings or {}).items()},
+        settings=as_settings(settings or {}),
         storage=_as_storage(storage),
         port=port,
     )
@@ -154,10 +154,13 @@ def find_engines(provider: str | None = None) -> list[Found]:
     return sorted(found, key=lambda one: one.version is None)
 
 
-def _as_setting(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+def as_settings(settings: Mapping[str, object]) -> dict[str, str]:
+    """Settings as engines read them: text, with `yes` and `no` for True and False."""
+    words = {True: "yes", False: "no"}
+    return {
+        name: words[value] if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
 
 
 def _as_storage(storage: str | os.PathLike[str]) -> Storage:
