@@ -44,7 +44,7 @@ class Counters:
     engine_unreachable: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Link:
     """One client's connection and the engine's connection that answers it."""
 
