@@ -161,13 +161,10 @@ class FileSizeLimit:
                 f"disk full: processes {mortal} would die of SIGXFSZ instead of seeing an error; "
                 "start them with `env --ignore-signal=XFSZ`"
             )
-        for pid in pids:
-            _, hard = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            self._before.setdefault(pid, before)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-        limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE)[0] for pid in pids}
+        limits = {pid: self._limit(pid) for pid in pids}
         seen = _errno_under_limit()
         if any(limits.values()) or seen != errno.EFBIG:
+            self.release()
             raise FaultNotProven(f"disk full: limits are {limits}, a write gave {_name(seen)}")
         return Evidence(
             fault="disk",
@@ -208,6 +205,14 @@ class FileSizeLimit:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _limit(self, pid: int) -> int:
+        """Allow it no byte more; the limit that the kernel then tells."""
+        _, hard = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        self._before.setdefault(pid, before)
+        # Only the soft limit: the hard one could not be raised again without root.
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+        return resource.prlimit(pid, resource.RLIMIT_FSIZE)[0]
 
     def _alive(self) -> list[int]:
         return list(dict.fromkeys(pid for root in self._roots for pid in tree(root)))
@@ -264,7 +269,7 @@ def _survives_limit(pid: int) -> bool:
 
 def _errno_under_limit() -> int:
     """What a write meets in a process under the same limit."""
-    script = 'ulimit -f 0; trap "" XFSZ; echo x > "$1"'
+    script = 'trap "" XFSZ; ulimit -f 0; exec dd if=/dev/zero of="$1" bs=1 count=1'
     with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:
         done = _run("/bin/sh", "-c", script, "probe", f"{directory}/probe")
     return errno.EFBIG if os.strerror(errno.EFBIG) in done.stderr else done.returncode
