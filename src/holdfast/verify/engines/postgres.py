@@ -16,16 +16,12 @@ from typing import Final, Self
 from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
 from holdfast.verify.engines import keeper
 from holdfast.verify.engines.ports import HOST
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
-from holdfast.verify.engines.server import (
-    ANSWER_TIMEOUT_S,
-    START_TIMEOUT_S,
-    ServerEngine,
-    await_true,
-)
+from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.template import unpack_template
-from holdfast.verify.engines.wire import EngineSaidNo, postgres_query
+from holdfast.verify.engines.wire import ReplyError, postgres_query
 
 _BACKUP_TIMEOUT_S: Final = 300.0
 _PROBE_TIMEOUT_S: Final = 5.0
@@ -46,9 +42,12 @@ class PostgresEngine(ServerEngine):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
-        # Debian links only some of its programs into PATH: initdb stands beside the real file.
-        self._programs = self.binary.path.resolve().parent
         self.replicas: list[PostgresReplica] = []
+
+    @property
+    def _programs(self) -> Path:
+        """Where initdb and pg_basebackup are; Debian links only some of them into PATH."""
+        return self.binary.path.resolve().parent
 
     @property
     def url(self) -> str:
@@ -100,7 +99,7 @@ class PostgresEngine(ServerEngine):
         lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
         if lines[0] != str(self.pid) or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
             return False
-        with contextlib.suppress(EngineSaidNo):
+        with contextlib.suppress(ReplyError):
             return postgres_query(self.port, "SELECT 1", timeout_s=_PROBE_TIMEOUT_S) == [("1",)]
         return False
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven
 from holdfast.verify.engines.ports import HOST, reserve_port
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
-from holdfast.verify.engines.server import (
-    ANSWER_TIMEOUT_S,
-    START_TIMEOUT_S,
-    ServerEngine,
-    await_true,
-)
-from holdfast.verify.engines.wire import EngineSaidNo, redis_call, redis_calls
+from holdfast.verify.engines.server import ServerEngine
+from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
 
+CLUSTER_BUS_OFFSET: Final = 10_000
 _PROBE_TIMEOUT_S: Final = 1.0
 
 
@@ -27,6 +24,7 @@ class RedisEngine(ServerEngine):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
+        self.bus_offset = CLUSTER_BUS_OFFSET if "cluster-enabled" in self.settings else 0
         self.replicas: list[RedisReplica] = []
 
     @property
@@ -34,7 +32,7 @@ class RedisEngine(ServerEngine):
         """Where it answers; the same after every restart."""
         return f"redis://{HOST}:{self.port}/0"
 
-    def call(self, *words: str) -> object:
+    def call(self, *words: str) -> Any:
         """Send one command and return its reply; for set-up and evidence, not for load."""
         return redis_call(self.port, *words)
 
@@ -44,6 +42,8 @@ class RedisEngine(ServerEngine):
 
     def replica(self) -> RedisReplica:
         """A started replica that has caught up with this engine; closed with it."""
+        # By default the primary waits five seconds for more replicas before it sends anything.
+        self.call("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         follower = RedisReplica(replace(self._order, port=None), self)
         self.replicas.append(follower)
         follower.start()
@@ -65,7 +65,7 @@ class RedisEngine(ServerEngine):
             _, info = redis_calls(
                 self.port, ("PING",), ("INFO", "server"), timeout_s=_PROBE_TIMEOUT_S
             )
-        except EngineSaidNo:
+        except ReplyError:
             return False
         facts = _as_dict(info)
         self._version = facts.get("valkey_version") or facts["redis_version"]
@@ -74,7 +74,7 @@ class RedisEngine(ServerEngine):
     def _ask_to_stop(self) -> None:
         try:
             redis_call(self.port, "SHUTDOWN")
-        except EngineSaidNo:  # it refuses when it cannot save: the signal makes it try again
+        except ReplyError:  # it refuses when it cannot save: the signal makes it try again
             super()._ask_to_stop()
         except OSError:
             return  # it ended without a reply, as it should
@@ -90,9 +90,8 @@ class RedisReplica(RedisEngine):
     def __init__(self, order: Order, primary: RedisEngine) -> None:
         super().__init__(order)
         self._primary = primary
-        self._held_at = None
 
-    def start(self) -> RedisReplica:  # type: ignore[override]  # the type of Self, said plainly
+    def start(self) -> Self:
         """Run it and return when it has caught up with the primary."""
         super().start()
         if not await_true(self._follows, START_TIMEOUT_S):

@@ -79,11 +79,14 @@ def _unpack(
         try:
             if chown:
                 os.fchown(target, *chown)
-            while size:
-                written = os.write(target, data[offset : offset + size])
-                offset, size = offset + written, size - written
+            _write_all(target, data[offset : offset + size])
         finally:
             os.close(target)
+
+
+def _write_all(target: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(target, data) :]
 
 
 def _template_path(postgres: Path) -> Path:

@@ -15,7 +15,7 @@ REPLY_TIMEOUT_S: Final = 10.0
 REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
-class EngineSaidNo(OSError):
+class ReplyError(OSError):
     """The engine answered with an error of its own."""
 
 
@@ -42,7 +42,7 @@ def _redis_reply(replies: IO[bytes]) -> Any:
     line = replies.readline(65536).rstrip(b"\r\n")
     mark, rest = line[:1], line[1:].decode("utf-8", "replace")
     if mark == b"-":
-        raise EngineSaidNo(rest)
+        raise ReplyError(rest)
     if mark == b"+":
         return rest
     if mark == b":":
@@ -58,7 +58,7 @@ def _redis_bulk(replies: IO[bytes], size: int) -> str | None:
     if size < 0:
         return None
     if size > REPLY_BYTES_MAX:
-        raise EngineSaidNo(f"a reply of {size} bytes is larger than {REPLY_BYTES_MAX}")
+        raise ReplyError(f"a reply of {size} bytes is larger than {REPLY_BYTES_MAX}")
     return _exactly(replies, size + 2)[:-2].decode("utf-8", "replace")
 
 
@@ -94,12 +94,12 @@ def _postgres_rows(replies: IO[bytes]) -> list[tuple[str | None, ...]]:
         elif kind == b"E":
             failure = _postgres_error(body)
             if failure.startswith(("FATAL", "PANIC")):
-                raise EngineSaidNo(failure)
+                raise ReplyError(failure)
         elif kind == b"R" and body[:4] != b"\0\0\0\0":
-            raise EngineSaidNo("it asks for a password")
+            raise ReplyError("it asks for a password")
         elif kind == b"Z":
             if failure:
-                raise EngineSaidNo(failure)
+                raise ReplyError(failure)
             return rows
 
 
