@@ -25,7 +25,7 @@ from typing import Final, Protocol, Self
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import tree, users_of
-from holdfast.verify.faults.undo import Undo
+from holdfast.verify.undo import Undo
 
 SMALL_DISK_BYTES: Final = 64 * 1024 * 1024
 """Room for a fresh PostgreSQL and a little more."""

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.faults.undo import Undo
+from holdfast.verify.undo import Undo
 
 _GET_FLAGS: Final = 0x80086601
 _SET_FLAGS: Final = 0x40086602

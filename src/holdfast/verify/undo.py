@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
+from collections.abc import Mapping
 from typing import Final
 
 _WAIT_S: Final = 10.0
@@ -16,13 +18,15 @@ class Undo:
     then it acts; a mount or a moved directory does not outlive a killed test run.
     """
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        """Arm it. What must not be seen in a list of processes belongs in the environment."""
         self._shell = subprocess.Popen(  # noqa: S603 - the command is our own
             ["/bin/sh", "-c", 'read -r _ || exec "$@"', "undo", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
 
     @property
