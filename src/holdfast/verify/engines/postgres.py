@@ -97,7 +97,7 @@ class PostgresEngine(ServerEngine):
 
     def _answers(self) -> bool:
         lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
-        if lines[0] != str(self.pid) or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
+        if lines[:1] != [str(self.pid)] or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
             return False
         with contextlib.suppress(ReplyError):
             return postgres_query(self.port, "SELECT 1", timeout_s=_PROBE_TIMEOUT_S) == [("1",)]
@@ -121,6 +121,8 @@ class PostgresReplica(PostgresEngine):
 
     def __init__(self, order: Order, primary: PostgresEngine, *, apply_delay_s: float) -> None:
         super().__init__(order)
+        # By default it would look for a primary that came back only every five seconds.
+        self.settings.setdefault("wal_retrieve_retry_interval", "50ms")
         self._primary = primary
         self._apply_delay_s = apply_delay_s
         self._slot = f"holdfast_{os.urandom(6).hex()}"
