@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -196,6 +195,8 @@ def _find_chroma() -> list[Binary]:
     home = _package_dir("chromadb_rust_bindings")
     if home is None:
         return []
+    import importlib.metadata  # noqa: PLC0415 - it costs more than starting a Redis
+
     return [Binary("chroma", importlib.metadata.version("chromadb"), Path(home))]
 
 

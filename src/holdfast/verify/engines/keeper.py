@@ -133,13 +133,18 @@ def _belongs(pid: int, run_dir: str) -> bool:
 
 def clear(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:
     """End every process of the run directory, free its shared memory, and remove it."""
+    end_processes(run_dir, known)
+    remove_dir(run_dir)
+
+
+def end_processes(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:
+    """End every process of the run directory, and those that they start meanwhile."""
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while (pids := processes_of(run_dir, known)) and time.monotonic() < deadline:
         signal_all(pids, signal.SIGKILL)
         await_gone(pids, timeout_s=1.0)
         if all(is_gone(pid) for pid in pids):
-            break
-    remove_dir(run_dir)
+            return
 
 
 def remove_dir(run_dir: str) -> None:

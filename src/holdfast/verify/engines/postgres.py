@@ -19,12 +19,15 @@ from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.rundir import RunDir, root_of
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.engines.template import unpack_template
+from holdfast.verify.engines.template import ClusterFiles
 from holdfast.verify.engines.wire import ReplyError, postgres_query
 
 _BACKUP_TIMEOUT_S: Final = 300.0
 _PROBE_TIMEOUT_S: Final = 5.0
+SPARES_MAX: Final = 2
+"""Used directories that a process keeps, of about 30 MB each."""
 _READY_LINE: Final = 7
 """Index of the line of postmaster.pid that says `ready`; an open port is not enough."""
 
@@ -86,8 +89,34 @@ class PostgresEngine(ServerEngine):
         """
         return super().kill()
 
+    def _take_run_dir(self) -> RunDir:
+        """A directory that an engine of this process gave back, where there is one."""
+        self._files = ClusterFiles(self.binary.path.resolve(), run_as_user, run_as_ids())
+        spare = _spares.take(self._files.template, root_of(self._storage))
+        if spare is None:
+            return self._fresh_run_dir()
+        run_dir, self._files = spare
+        return run_dir
+
     def _prepare(self, data_dir: Path) -> None:
-        unpack_template(self.binary.path.resolve(), data_dir, run_as_user, run_as_ids())
+        self._log_path().unlink(missing_ok=True)
+        self._files.make_new(data_dir)
+
+    def _give_back(self, run_dir: RunDir) -> None:
+        """Keep the directory for the next engine: making it new is faster than making one.
+
+        In a directory of the caller's nothing may stay.
+        """
+        run_dir.end_processes()
+        is_ours = not isinstance(self._storage, Path)
+        is_whole = (run_dir.path / "data" / "PG_VERSION").exists()
+        if not (is_ours and is_whole and _spares.give(run_dir, self._files)):
+            run_dir.clear()
+
+    def _failure(self, what: str) -> EngineFailed:
+        if "Permission denied" in self._log_since_start():
+            what += f"; it runs as user {run_as_ids()[0]} here, who must be able to reach its files"
+        return super()._failure(what)
 
     def _command(self) -> list[str]:
         settings = {**_OWN, "port": str(self.port), **self.settings}
@@ -97,7 +126,7 @@ class PostgresEngine(ServerEngine):
 
     def _answers(self) -> bool:
         lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
-        if lines[0] != str(self.pid) or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
+        if lines[:1] != [str(self.pid)] or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
             return False
         with contextlib.suppress(ReplyError):
             return postgres_query(self.port, "SELECT 1", timeout_s=_PROBE_TIMEOUT_S) == [("1",)]
@@ -121,6 +150,8 @@ class PostgresReplica(PostgresEngine):
 
     def __init__(self, order: Order, primary: PostgresEngine, *, apply_delay_s: float) -> None:
         super().__init__(order)
+        # By default it would look for a primary that came back only every five seconds.
+        self.settings.setdefault("wal_retrieve_retry_interval", "50ms")
         self._primary = primary
         self._apply_delay_s = apply_delay_s
         self._slot = f"holdfast_{os.urandom(6).hex()}"
@@ -171,6 +202,12 @@ class PostgresReplica(PostgresEngine):
             with contextlib.suppress(OSError):
                 self._primary.query(f"SELECT pg_drop_replication_slot('{self._slot}')")
 
+    def _take_run_dir(self) -> RunDir:
+        return self._fresh_run_dir()
+
+    def _give_back(self, run_dir: RunDir) -> None:
+        run_dir.clear()
+
     def _prepare(self, data_dir: Path) -> None:
         """A base backup of the primary, with a slot so that no log is thrown away too early."""
         user, group = run_as_ids()
@@ -192,6 +229,44 @@ class PostgresReplica(PostgresEngine):
         if self._apply_delay_s:
             with (data_dir / "postgresql.auto.conf").open("a") as conf:
                 conf.write(f"recovery_min_apply_delay = '{round(self._apply_delay_s * 1000)}ms'\n")
+
+
+class _Spares:
+    """Directories that closed engines of this process left, to be made new for the next.
+
+    The keeper holds them, so they go when the process does.
+    """
+
+    def __init__(self) -> None:
+        self._owner = 0
+        self._kept: list[tuple[RunDir, ClusterFiles]] = []
+
+    def give(self, run_dir: RunDir, files: ClusterFiles) -> bool:
+        """Take it in under a new name; False where there are enough."""
+        if len(self._own()) >= SPARES_MAX:
+            return False
+        run_dir.rename()
+        self._kept.append((run_dir, files))
+        return True
+
+    def take(self, template: Path, root: Path) -> tuple[RunDir, ClusterFiles] | None:
+        """One from this template on this storage, under a new name; None where there is none."""
+        for spare in self._own():
+            run_dir, files = spare
+            if files.template == template and run_dir.path.parent == root:
+                self._kept.remove(spare)
+                run_dir.rename()
+                return spare
+        return None
+
+    def _own(self) -> list[tuple[RunDir, ClusterFiles]]:
+        """After a fork the list is the parent's: its directories are not ours."""
+        if self._owner != os.getpid():
+            self._owner, self._kept = os.getpid(), []
+        return list(self._kept)
+
+
+_spares = _Spares()
 
 
 def run_as_ids() -> tuple[int, int]:

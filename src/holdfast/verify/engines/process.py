@@ -47,6 +47,19 @@ class LocalProcess:
 
     # What each supplies
 
+    def _take_run_dir(self) -> RunDir:
+        """A run directory with a data directory in it."""
+        return self._fresh_run_dir()
+
+    def _fresh_run_dir(self) -> RunDir:
+        run_dir = RunDir(self._storage)
+        (run_dir.path / "data").mkdir(mode=0o700)
+        return run_dir
+
+    def _give_back(self, run_dir: RunDir) -> None:
+        """End what still runs in the directory, and remove it."""
+        run_dir.clear()
+
     def _prepare(self, data_dir: Path) -> None:
         """Fill the data directory before the first start."""
 
@@ -99,8 +112,7 @@ class LocalProcess:
         if self.pid is not None:
             return self
         if self._run_dir is None:
-            self._run_dir = RunDir(self._storage)
-            self.data_dir.mkdir(mode=0o700)
+            self._run_dir = self._take_run_dir()
             self._prepare(self.data_dir)
         begun = time.monotonic()
         self._launch_on_a_port()
@@ -134,7 +146,7 @@ class LocalProcess:
         if self._process is not None:
             self._end()
         if self._run_dir is not None:
-            self._run_dir.clear()
+            self._give_back(self._run_dir)
             self._run_dir = None
         if self._port is not None:
             self._port.release()

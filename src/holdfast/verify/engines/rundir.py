@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import tempfile
@@ -28,19 +27,26 @@ class RunDir:
     def __init__(self, storage: Storage) -> None:
         root = root_of(storage)
         _keeper.sweep(root)
-        prefix = f"{keeper.DIR_PREFIX}{keeper.owner_name(os.getpid())}-"
-        while True:
-            self.path = root / (prefix + os.urandom(6).hex())
-            _keeper.hold(str(self.path))
-            with contextlib.suppress(FileExistsError):
-                # Another user (PostgreSQL does not run as root) must be able to pass through.
-                self.path.mkdir(mode=0o711)
-                return
-            _keeper.free(str(self.path))
+        self.path = _new_path(root)
+        _keeper.hold(str(self.path))
+        # Another user (PostgreSQL does not run as root) must be able to pass through.
+        self.path.mkdir(mode=0o711)
+
+    def rename(self) -> None:
+        """Go on under a new name, so that whoever knew the old one finds nothing there."""
+        old, new = self.path, _new_path(self.path.parent)
+        _keeper.hold(str(new))
+        old.rename(new)
+        self.path = new
+        _keeper.free(str(old))
 
     def know(self, pid: int) -> None:
         """Tell the keeper of a process of this directory."""
         _keeper.know(str(self.path), pid)
+
+    def end_processes(self) -> None:
+        """End every process of it; its files stay."""
+        keeper.end_processes(str(self.path))
 
     def clear(self) -> None:
         """End every process of it and remove it; the keeper forgets it."""
@@ -51,6 +57,10 @@ class RunDir:
     def environment(self) -> dict[str, str]:
         """Our environment, with the word that ties a process to this directory."""
         return {**os.environ, keeper.HELD_VARIABLE: str(self.path)}
+
+
+def _new_path(root: Path) -> Path:
+    return root / f"{keeper.DIR_PREFIX}{keeper.owner_name(os.getpid())}-{os.urandom(8).hex()}"
 
 
 def root_of(storage: Storage) -> Path:

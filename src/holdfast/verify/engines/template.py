@@ -1,9 +1,11 @@
 """A fresh PostgreSQL data directory in milliseconds: `initdb` runs once, then it is copied.
 
+A directory that was used is made new again by writing only what changed in it.
+
 The template is one file in the user's cache directory, named by a hash of the binary and of
 the options: first a JSON index, then the bytes of every file. One file is written, synced
 and renamed in a single step, so that two runs that make it at once both end with a whole
-one; and unpacking it costs three system calls a file. Files are never hard-linked, since
+one; and unpacking it costs a few system calls a file. Files are never hard-linked, since
 PostgreSQL writes in place.
 """
 
@@ -15,6 +17,7 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +38,8 @@ INITDB_OPTIONS: Final = (
 _FORMAT: Final = "2"
 _INITDB_TIMEOUT_S: Final = 120.0
 _LENGTH_BYTES: Final = 8
+_ALWAYS_NEW: Final = ("pg_wal/", "global/pg_control")
+"""Segments of the log are renamed into one another, so no sign on them proves anything."""
 
 AsUser = Callable[[list[str]], list[str]]
 """Turns a command into the same one run by the user that PostgreSQL runs as."""
@@ -46,42 +51,87 @@ def cache_dir() -> Path:
     return Path(base) / "holdfast"
 
 
-def unpack_template(
-    postgres: Path, data_dir: Path, as_user: AsUser, owner: tuple[int, int]
-) -> None:
-    """Fill an empty directory with a new database cluster that belongs to the owner."""
-    template = _template_path(postgres)
-    if not template.exists():
-        _make_template(postgres, template, as_user, owner)
-    chown = owner if owner != (os.geteuid(), os.getegid()) else None
-    with template.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
-        directories, files = json.loads(data[_LENGTH_BYTES:start])
-        with memoryview(data) as view:
-            _unpack(str(data_dir), directories, files, view[start:], chown)
+class ClusterFiles:
+    """The files of a database cluster that came from a template, and can be made new again."""
 
+    def __init__(self, postgres: Path, as_user: AsUser, owner: tuple[int, int]) -> None:
+        self.template = _template_path(postgres)
+        if not self.template.exists():
+            _make_template(postgres, self.template, as_user, owner)
+        self._chown = owner if owner != (os.geteuid(), os.getegid()) else None
+        self._written: dict[str, tuple[int, int]] = {}
 
-def _unpack(
-    base: str,
-    directories: list[str],
-    files: list[tuple[str, int, int]],
-    data: memoryview,
-    chown: tuple[int, int] | None,
-) -> None:
-    if chown:
-        os.chown(base, *chown)
-    for name in directories:
-        os.mkdir(f"{base}/{name}", 0o700)  # noqa: PTH102 - a thousand Path objects are not free
-        if chown:
-            os.chown(f"{base}/{name}", *chown)
-    for name, offset, size in files:
-        target = os.open(f"{base}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    def make_new(self, data_dir: Path) -> None:
+        """Whatever is in the directory, afterwards it is exactly the template.
+
+        Only what changed is written: a file is kept when it is the one that we wrote (same
+        inode, and no change of any sort since, by its ctime), and its mtime is still the one
+        that we set. Every write of PostgreSQL moves that, however soon it came.
+        """
+        base = str(data_dir)
+        with self._open() as (directories, files, data):
+            _remove_others(base, "", set(directories), {name for name, _, _ in files})
+            for name in ("", *directories):
+                self._make_directory(f"{base}/{name}")
+            for name, offset, size in files:
+                if not self._is_untouched(f"{base}/{name}", name):
+                    self._write(f"{base}/{name}", name, data[offset : offset + size])
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[list[str], list[tuple[str, int, int]], memoryview]]:
+        with (
+            self.template.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as view,
+        ):
+            start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
+            directories, files = json.loads(data[_LENGTH_BYTES:start])
+            with view[start:] as content:
+                yield directories, files, content
+
+    def _make_directory(self, path: str) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)  # noqa: PTH102 - a thousand Path objects are not free
+        os.chmod(path, 0o700)  # noqa: PTH101
+        if self._chown:
+            os.chown(path, *self._chown)
+
+    def _is_untouched(self, path: str, name: str) -> bool:
+        if name.startswith(_ALWAYS_NEW) or name not in self._written:
+            return False
         try:
-            if chown:
-                os.fchown(target, *chown)
-            _write_all(target, data[offset : offset + size])
+            seen = os.lstat(path)
+        except FileNotFoundError:
+            return False
+        return seen.st_mtime_ns == 0 and (seen.st_ino, seen.st_ctime_ns) == self._written[name]
+
+    def _write(self, path: str, name: str, content: memoryview) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if self._chown:
+                os.fchown(target, *self._chown)
+            _write_all(target, content)
+            os.utime(target, ns=(0, 0))
+            seen = os.fstat(target)
         finally:
             os.close(target)
+        self._written[name] = (seen.st_ino, seen.st_ctime_ns)
+
+
+def _remove_others(base: str, inside: str, directories: set[str], files: set[str]) -> None:
+    """Remove what the template does not have, links and wrong types too; follow no link."""
+    with os.scandir(f"{base}/{inside}") as entries:
+        for entry in list(entries):
+            name = f"{inside}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if name in directories:
+                    _remove_others(base, f"{name}/", directories, files)
+                else:
+                    shutil.rmtree(entry.path)
+            elif name not in files or entry.is_symlink():
+                os.unlink(entry.path)  # noqa: PTH108
 
 
 def _write_all(target: int, data: memoryview) -> None:
