@@ -7,9 +7,11 @@ one. The daemon must be on this machine: ports are published on loopback only.
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines.container import STOP_TIMEOUT_S, ContainerEngine
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 _DAEMON_TIMEOUT_S: Final = 60
+_USUAL_SOCKET: Final = "unix:///var/run/docker.sock"
 _REMOVE: Final = """
 import sys, contextlib, docker
 client = docker.from_env()
@@ -51,23 +54,41 @@ def find_engines() -> list[Found]:
 
 
 def connect() -> DockerClient:
-    """A connection to the daemon of DOCKER_HOST or the usual socket."""
+    """A connection to the daemon that testcontainers would use."""
     try:
         import docker  # noqa: PLC0415 - only who uses Docker needs it
+        from testcontainers.core.docker_client import get_docker_host  # noqa: PLC0415
     except ImportError as error:
         raise EngineMissing(
             "Docker needs a Python package. To get it: pip install 'holdfast[docker]'"
         ) from error
+    address = get_docker_host() or _USUAL_SOCKET
     try:
-        client = docker.from_env(timeout=_DAEMON_TIMEOUT_S)
+        _need_socket(address)
+        client = docker.DockerClient(base_url=address, timeout=_DAEMON_TIMEOUT_S)
         with _closed_on_error(client):
             client.ping()
     except (docker.errors.DockerException, OSError) as error:
         raise EngineMissing(
-            f"no Docker daemon answers ({said(error)}). To get it: start Docker, or as root "
-            '`eval "$(scripts/docker up)"`'
+            f"no Docker daemon answers at {address} ({said(error)}). To get it: start Docker, or "
+            'as root `eval "$(scripts/docker up)"`'
         ) from error
     return client
+
+
+def is_local(address: str) -> bool:
+    """Whether the daemon's address, as the driver has it, is on this machine."""
+    parts = urlsplit(address)
+    if parts.scheme == "http+docker":  # a socket in the file system; "ssh" is a way to elsewhere
+        return parts.hostname == "localhost"
+    return parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _need_socket(address: str) -> None:
+    """`OSError` if nobody listens. The driver would leak a socket over it."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address.removeprefix("unix://"))
 
 
 class DockerEngine(ContainerEngine):
@@ -77,12 +98,6 @@ class DockerEngine(ContainerEngine):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order)
-        try:
-            import testcontainers.core.container  # noqa: F401, PLC0415 - asked for early
-        except ImportError as error:
-            raise EngineMissing(
-                "Docker needs a Python package. To get it: pip install 'holdfast[docker]'"
-            ) from error
         self._client = connect()
         with _closed_on_error(self._client):
             self._need_local_daemon()
@@ -177,8 +192,7 @@ class DockerEngine(ContainerEngine):
 
     def _need_local_daemon(self) -> None:
         address = str(self._client.api.base_url)
-        here = ("http+docker://", "unix://", "http://127.", "https://127.", "http://localhost")
-        if not address.startswith(here) or address.endswith("ssh"):
+        if not is_local(address):
             raise EngineMissing(
                 f"the Docker daemon at {address} is on another machine, and engines are published "
                 "on loopback only. To get it: unset DOCKER_HOST and start Docker here",

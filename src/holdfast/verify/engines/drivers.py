@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S: Final = 5
 REPLY_TIMEOUT_S: Final = 30
 
 
-def redis_client(url: str) -> redis.Redis:
+def redis_client(url: str, *, decode: bool = True) -> redis.Redis:
     """A client with one connection at most, that gives up at the first error."""
     try:
         import redis  # noqa: PLC0415 - only who uses Redis needs its driver
@@ -34,7 +34,7 @@ def redis_client(url: str) -> redis.Redis:
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         socket_timeout=REPLY_TIMEOUT_S,
-        decode_responses=True,
+        decode_responses=decode,
     )
 
 

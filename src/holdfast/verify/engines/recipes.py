@@ -12,6 +12,8 @@ from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.redis import redis_arguments
 from holdfast.verify.engines.wire import postgres_query, redis_call
 
+_SAID_CHARS_MAX: Final = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -120,5 +122,5 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 
 
 def said(error: Any) -> str:
-    """An error of the daemon or a command in one line."""
-    return " ".join(str(getattr(error, "explanation", None) or error).split())[:500]
+    """What a daemon or a command said, in one line; its end, where the reason usually is."""
+    return " ".join(str(getattr(error, "explanation", None) or error).split())[-_SAID_CHARS_MAX:]
