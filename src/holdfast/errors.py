@@ -18,6 +18,8 @@ HoldfastError                 picklable; .operation .backend; the cause kept
     ├── EngineMissing         no such engine here: what was looked for, how to get it
     ├── EngineFailed          the engine did not start or died: its own last words
     └── FaultNotProven        a fault was ordered and no proof of it was seen
+
+StorageWarning (UserWarning)  storage that may be taken away later
 """
 
 from __future__ import annotations
@@ -91,6 +93,10 @@ class Damaged(StoredDataError):
 
 class FormatTooNew(StoredDataError):
     """Written by a later release than this one: upgrade, then read again."""
+
+
+class StorageWarning(UserWarning):
+    """The setup keeps what is required of it now, on storage that may be taken away later."""
 
 
 class VerifyError(HoldfastError):

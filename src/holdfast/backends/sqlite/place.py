@@ -1,0 +1,100 @@
+"""Where the file is: on what file system, and whether it is still the one that was opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import EngineUnreachable, Refused
+from holdfast.model import Durability
+
+MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
+)
+CONTAINER_FILE_SYSTEMS: Final = frozenset({"overlay", "aufs"})
+
+
+def file_system(path: Path, mountinfo: Iterable[str]) -> str:
+    """The type of the file system that holds a path, from the lines of /proc/self/mountinfo."""
+    best, kind = -1, "unknown"
+    for line in mountinfo:
+        before, _, after = line.partition(" - ")
+        mounted_on = before.split()[4].encode().decode("unicode_escape")
+        # Of two mounts on one point the later hides the earlier, hence >=.
+        if path.is_relative_to(mounted_on) and len(mounted_on) >= best:
+            best, kind = len(mounted_on), after.split()[0]
+    return kind
+
+
+def file_system_here(path: Path) -> str:
+    """The type of the file system that holds a path; `unknown` where /proc does not say."""
+    try:
+        with Path("/proc/self/mountinfo").open(encoding="utf-8") as lines:
+            return file_system(path, lines)
+    except OSError:
+        return "unknown"
+
+
+def durability_on(kind: str) -> Durability:
+    """What a synced file survives on such a file system."""
+    return Durability.PROCESS if kind in MEMORY_FILE_SYSTEMS else Durability.DISK
+
+
+def check_directory(path: Path) -> None:
+    """Raise unless the directory of a database is there and can be written to."""
+    directory = path.parent
+    if not directory.is_dir():
+        raise EngineUnreachable(
+            f"the directory {directory} does not exist; nothing was written. Create it, or mount "
+            "the volume that should be there (it is not created for you: a data directory that "
+            "vanished must not come back empty)"
+        )
+    if path.is_dir():
+        raise EngineUnreachable(f"{path} is a directory, not a file; nothing was written")
+    if not os.access(directory, os.W_OK | os.X_OK) or _is_read_only_mount(directory):
+        raise Refused(
+            f"the directory {directory} is read-only for this process; nothing can be written. "
+            "Make it writable: the log needs to keep its -wal file there"
+        )
+
+
+def _is_read_only_mount(directory: Path) -> bool:
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The two files of an open database, as they were when it was opened.
+
+    A file that is unlinked or moved stays writable for whoever holds it open, and what is
+    written then is lost with the process. So before and after each write the names are
+    looked up again: they must still lead to the files that were opened.
+    """
+
+    path: Path
+    files: tuple[tuple[str, int, int], ...]
+
+    @classmethod
+    def of(cls, path: Path) -> Identity:
+        """The files of the database as they are now; the -wal file must exist by then."""
+        names = (str(path), f"{path}-wal")
+        return cls(path, tuple((name, *_inode(name)) for name in names))
+
+    def missing(self) -> str | None:
+        """The name that no longer leads to its file, or None if all is well."""
+        for name, device, inode in self.files:
+            try:
+                if _inode(name) != (device, inode):
+                    return name
+            except OSError:
+                return name
+        return None
+
+
+def _inode(name: str) -> tuple[int, int]:
+    found = os.stat(name)  # noqa: PTH116 - Path.stat() costs three times as much, twice a write
+    return found.st_dev, found.st_ino
