@@ -38,6 +38,7 @@ _to_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 ).encode
 _from_json = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring
 
 
 def json_bytes(value: Any) -> bytes:
@@ -53,16 +54,8 @@ def json_value(data: bytes) -> Any:
 def encode(message: Message) -> bytes:
     """The record of a message, in the current version. It decodes to an equal message."""
     check_message(message)  # again: lists and dicts may have changed since it was made
-    fields: dict[str, Any] = {
-        "id": message.id,
-        "role": message.role,
-        "content": message.content,
-        "at": None if message.created_at is None else message.created_at.isoformat(),
-    }
-    if message.extra:
-        fields["extra"] = message.extra
     try:
-        body = json_bytes({**message.unknown, **fields} if message.unknown else fields)
+        body = _body(message).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidMessage(f"JSON cannot carry this message: {error}") from error
     if len(body) > limits.MESSAGE_BYTES_MAX:
@@ -71,6 +64,22 @@ def encode(message: Message) -> bytes:
             "Nothing was written. Split it, or store a reference to the large part"
         )
     return b"%b%08x%b%b}" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
+
+
+def _body(message: Message) -> str:
+    """The JSON of `msg`; written out by hand because every append waits for it."""
+    content, at = message.content, message.created_at
+    parts = [
+        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":',
+        _quoted(content) if isinstance(content, str) else _to_json(content),
+        ',"at":null' if at is None else f',"at":"{at.isoformat()}"',
+    ]
+    if message.extra:
+        parts.append(f',"extra":{_to_json(message.extra)}')
+    if message.unknown:
+        parts.append(f",{_to_json(message.unknown)[1:-1]}")
+    parts.append("}")
+    return "".join(parts)
 
 
 def decode(record: bytes, seq: int | None = None) -> Message:

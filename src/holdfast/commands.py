@@ -2,6 +2,7 @@
 
 A command is one atomic step of one engine. Session names, keys and records arrive encoded,
 so that no backend needs to know what a message is, and none can get its encoding wrong.
+Nobody changes a command or a reply; they are not frozen because each append makes several.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Command(Generic[R_co]):
     writes: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Written:
     """Numbers `first` to `last` are on `durability`; `repeated` if an earlier try wrote them."""
 
@@ -41,7 +42,7 @@ class Written:
     token: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Append(Command[Written]):
     """Add records to the end; nothing, if `key` was used before. `Conflict` on `expect`."""
 
@@ -54,7 +55,7 @@ class Append(Command[Written]):
     ttl_ms: int = TTL_KEEP
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rewrite(Command[Written]):
     """Put records in the place of all that is visible, under new numbers."""
 
@@ -66,7 +67,7 @@ class Rewrite(Command[Written]):
     ttl_ms: int = TTL_KEEP
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Removed:
     """How much a forget erased, and whether the engine's files are clean of it."""
 
@@ -75,7 +76,7 @@ class Removed:
     scrubbed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forget(Command[Removed]):
     """Erase all records; keep the last number and the used keys, so that nothing returns."""
 
@@ -84,7 +85,7 @@ class Forget(Command[Removed]):
     session: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slice:
     """Records of one instant, ascending. `end` is the last visible number, 0 if none."""
 
@@ -93,7 +94,7 @@ class Slice:
     rows: Sequence[tuple[int, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read(Command[Slice]):
     """Visible records with after < number < before: the newest `limit`, or the oldest if `forward`."""
 
@@ -109,7 +110,7 @@ class Read(Command[Slice]):
         return self.after is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """What the engine knows of a session without reading its records."""
 
@@ -121,7 +122,7 @@ class Facts:
     expires_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Look(Command[Facts]):
     """The facts of one session, at one instant."""
 
@@ -129,7 +130,7 @@ class Look(Command[Facts]):
     session: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Names(Command[Sequence[bytes]]):
     """Session names after `after` that begin with `prefix`, ascending by bytes.
 
@@ -143,7 +144,7 @@ class Names(Command[Sequence[bytes]]):
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
     """A whole session, as it moves from one engine to another."""
 
@@ -153,7 +154,7 @@ class Copy:
     """(digest, first, last) of every key that was used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Take(Command[Copy]):
     """A whole session at one instant: what is visible, and what must never come back."""
 
@@ -161,7 +162,7 @@ class Take(Command[Copy]):
     session: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Put(Command[bool]):
     """Write a whole session under its old numbers; False if it is there already, equal.
 
@@ -176,12 +177,6 @@ class Put(Command[bool]):
 
 Operation = Generator[Command[Any], Any, R]
 """A pure operation: it yields commands, is sent their replies, and returns its result."""
-
-
-def ask(command: Command[R]) -> Operation[R]:
-    """`reply = yield from ask(command)`: the reply, with its type."""
-    reply: R = yield command
-    return reply
 
 
 class Setup(Protocol):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.commands import AsyncBackend, Backend, Command, Operation
+
+if TYPE_CHECKING:
+    import asyncio
 
 R = TypeVar("R")
 
@@ -45,6 +47,8 @@ async def drive_async(operation: Operation[R], backend: AsyncBackend) -> R:
 async def _carry_out(command: Command[R], backend: AsyncBackend) -> R:
     if not command.writes:
         return await backend.execute(command)
+    import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one door needs it
+
     return await _to_the_end(asyncio.ensure_future(backend.execute(command)), command.operation)
 
 
@@ -54,6 +58,8 @@ async def _to_the_end(write: asyncio.Future[R], operation: str) -> R:
     A write that was handed over cannot be called back, so an early return would leave the
     caller not knowing. The backend bounds how long a write may take.
     """
+    import asyncio  # noqa: PLC0415 - as above
+
     cancelled: asyncio.CancelledError | None = None
     while not write.done():
         try:

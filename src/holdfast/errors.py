@@ -24,7 +24,6 @@ StorageWarning (UserWarning)  storage that may be taken away later
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 
@@ -119,6 +118,8 @@ def _portable(cause: BaseException | None) -> BaseException | None:
     """The cause itself where it can be pickled, otherwise its words."""
     if cause is None:
         return None
+    import pickle  # noqa: PLC0415 - whoever pickles an error has it loaded; nobody else needs it
+
     try:
         pickle.loads(pickle.dumps(cause))  # noqa: S301 - our own bytes, made on this line
     except Exception:  # noqa: BLE001 - a foreign class may fail in any way

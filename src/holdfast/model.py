@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-import uuid
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from holdfast import limits
 from holdfast.errors import InvalidMessage
 
 OPENAI_FIELDS = ("role", "content")
+RECORD_FIELDS = ("id", "role", "content", "at", "extra")
 
 
 class Durability(enum.IntEnum):
@@ -39,7 +40,7 @@ class SessionState(enum.StrEnum):
 
 
 def _new_id() -> str:
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 def _now() -> datetime:
@@ -86,28 +87,29 @@ class Message:
 
 def check_message(message: Message) -> None:
     """Raise `InvalidMessage` unless JSON can carry every field exactly."""
-    for name in ("role", "id"):
-        if not isinstance(getattr(message, name), str):
-            raise InvalidMessage(f"{name} must be text, not {_kind(getattr(message, name))}")
-    if not (message.content is None or isinstance(message.content, str | list)):
+    if not isinstance(message.role, str) or not isinstance(message.id, str):
         raise InvalidMessage(
-            f"content must be text, a list of parts or None, not {_kind(message.content)}"
+            f"role and id must be text, not {_kind(message.role)} and {_kind(message.id)}"
         )
     if isinstance(message.content, list):
         _check_json(message.content, "content", 1)
+    elif message.content is not None and not isinstance(message.content, str):
+        raise InvalidMessage(
+            f"content must be text, a list of parts or None, not {_kind(message.content)}"
+        )
     _check_created_at(message.created_at)
-    for name in ("extra", "unknown"):
-        value = getattr(message, name)
-        if value or not isinstance(value, dict):
-            _check_fields(name, value)
+    if message.extra != {}:
+        _check_fields("extra", message.extra)
+    if message.unknown != {}:
+        _check_fields("unknown", message.unknown)
 
 
 def _check_fields(name: str, fields: object) -> None:
     if not isinstance(fields, dict):
         raise InvalidMessage(f"{name} must be a dict of JSON fields, not {_kind(fields)}")
-    taken = [field for field in OPENAI_FIELDS if name == "extra" and field in fields]
-    if taken:
-        raise InvalidMessage(f"extra may not hold {taken[0]!r}: that is a field of its own")
+    known = OPENAI_FIELDS if name == "extra" else RECORD_FIELDS
+    if taken := [field for field in known if field in fields]:
+        raise InvalidMessage(f"{name} may not hold {taken[0]!r}: that is a field of its own")
     _check_json(fields, name, 1)
 
 

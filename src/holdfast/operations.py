@@ -16,6 +16,7 @@ from holdfast.commands import (
     TTL_KEEP,
     TTL_NEVER,
     Append,
+    Copy,
     Facts,
     Forget,
     Look,
@@ -23,11 +24,11 @@ from holdfast.commands import (
     Operation,
     Put,
     Read,
+    Removed,
     Rewrite,
     Slice,
     Take,
     Written,
-    ask,
 )
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
@@ -48,8 +49,8 @@ def append(
     records = encode_batch(messages)
     if not records:
         raise UsageError("append needs at least one message; nothing was written")
-    written = yield from ask(
-        Append(session_bytes(session), records, key_digest(key), check_number(expect), ttl_ms)
+    written: Written = yield Append(
+        session_bytes(session), records, key_digest(key), check_number(expect), ttl_ms
     )
     return _ack(session, written)
 
@@ -59,7 +60,7 @@ def rewrite(
 ) -> Operation[Ack]:
     """See `Store.rewrite`."""
     records = encode_batch(messages)
-    written = yield from ask(Rewrite(session_bytes(session), records, check_number(expect), ttl_ms))
+    written: Written = yield Rewrite(session_bytes(session), records, check_number(expect), ttl_ms)
     return _ack(session, written)
 
 
@@ -67,24 +68,24 @@ def history(
     session: str, *, limit: int | None, before: int | None, after: int | None
 ) -> Operation[History]:
     """See `Store.history`."""
-    command = Read(
+    cut: Slice = yield Read(
         session_bytes(session),
         check_number(limit, "limit"),
         check_number(before, "before"),
         check_number(after, "after"),
     )
-    return _history((yield from ask(command)))
+    return _history(cut)
 
 
 def forget(session: str) -> Operation[Erased]:
     """See `Store.forget`."""
-    removed = yield from ask(Forget(session_bytes(session)))
+    removed: Removed = yield Forget(session_bytes(session))
     return Erased(session, removed.messages, removed.bytes, removed.scrubbed)
 
 
 def stat(session: str) -> Operation[Stat]:
     """See `Store.stat`."""
-    facts = yield from ask(Look(session_bytes(session)))
+    facts: Facts = yield Look(session_bytes(session))
     return Stat(
         session,
         facts.state,
@@ -98,24 +99,26 @@ def stat(session: str) -> Operation[Stat]:
 
 def sessions(prefix: str, after: str | None, limit: int) -> Operation[list[str]]:
     """See `Store.sessions`."""
-    names = yield from ask(_names(prefix, after, limit, gone=False))
+    names: Sequence[bytes] = yield _names(prefix, after, limit, gone=False)
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
 def page_of_names(prefix: str, after: str | None) -> Operation[list[str]]:
     """One page of every session that left a trace: live, expired and forgotten."""
-    names = yield from ask(_names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True))
+    names: Sequence[bytes] = yield _names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
 def take(session: str) -> Operation[SessionCopy]:
     """A whole session at one instant, ready to be written down."""
-    return SessionCopy(session, (yield from ask(Take(session_bytes(session)))))
+    copy: Copy = yield Take(session_bytes(session))
+    return SessionCopy(session, copy)
 
 
 def put(moved: SessionCopy) -> Operation[bool]:
     """Write a whole session under its old numbers; False if it is there already, equal."""
-    return (yield from ask(Put(session_bytes(moved.session), moved.copy)))
+    written: bool = yield Put(session_bytes(moved.session), moved.copy)
+    return written
 
 
 def _ack(session: str, written: Written) -> Ack:

@@ -14,7 +14,7 @@ from holdfast.backends.sqlite.place import check_directory
 from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
-MIGRATIONS: Final = load_migrations(__package__)
+MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
@@ -49,7 +49,7 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
         connection.execute(
             "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA trusted_schema=OFF; "
             "PRAGMA cell_size_check=ON"
-        )
+        ).fetchall()  # apsw stops at the first row until it is asked for the next
     except apsw.Error as error:
         raise mapped(error, "connect") from error
     return connection
@@ -58,7 +58,7 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
 def _make_ready(connection: apsw.Connection, path: Path) -> None:
     try:
         fresh = _whose(connection, path) == 0
-        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA journal_mode=WAL").fetchall()
         _migrate(connection, path)
         # Begins the -wal file, whose place is watched from now on.
         connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
@@ -103,7 +103,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         for version in range(_whose(connection, path) + 1, SCHEMA_VERSION + 1):
-            connection.execute(MIGRATIONS[version - 1])
+            connection.execute(MIGRATIONS[version - 1]).fetchall()
             connection.execute(f"PRAGMA user_version={version}")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
         connection.execute("COMMIT")

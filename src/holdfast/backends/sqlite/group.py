@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any, Final
 
 from holdfast.commands import Command
@@ -23,22 +23,22 @@ OUTCOME_TIMEOUT_S: Final = 120.0
 class Pending:
     """One write on its way: a command, then either its reply or its error."""
 
-    __slots__ = ("_woken", "command", "error", "loop_future", "reply")
+    __slots__ = ("_woken", "command", "error", "future", "reply")
 
     def __init__(self, command: Command[Any]) -> None:
         self.command = command
         self.reply: Any = None
         self.error: BaseException | None = None
-        self.loop_future: asyncio.Future[Any] | None = None
+        self.future: asyncio.Future[Any] | None = None
         self._woken: threading.Lock | None = None
 
-    def prepare_to_wait(self) -> None:
+    def will_wait(self) -> None:
         """Called before it is queued by a thread that is going to wait."""
         self._woken = threading.Lock()
         self._woken.acquire()
 
     def wait(self) -> None:
-        """Return when the writer has dealt with it."""
+        """Return when somebody has dealt with it."""
         if self._woken is None or not self._woken.acquire(timeout=OUTCOME_TIMEOUT_S):
             self.error = OutcomeUnknown(
                 f"the writer gave no answer within {OUTCOME_TIMEOUT_S:.0f} s. The write may or "
@@ -56,32 +56,42 @@ class Pending:
             raise self.error
         return self.reply
 
+    def settle(self) -> None:
+        """Hand the outcome to the task that awaits it; in its event loop's thread."""
+        if self.future is None or self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.reply)
+        else:
+            self.future.set_exception(self.error)
+
 
 class GroupCommit:
     """Feeds groups of writes to `commit`, one group at a time.
 
-    `commit` gives each of them a reply or an error, and does not raise.
+    `commit` gives each write of a group its reply or its error.
     """
 
     def __init__(self, commit: Callable[[Sequence[Pending]], None]) -> None:
         self._commit = commit
-        self._queue: deque[Pending] = deque()
+        self._queue: SimpleQueue[Pending | None] = SimpleQueue()
         self._writing = threading.Lock()
-        self._arrived = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
-        self._start = threading.Lock()
+        self._changing = threading.Lock()
         self._closed = False
 
     def run(self, command: Command[Any]) -> Any:
-        """Carry out one write in step with those of other threads."""
+        """Carry out one write, in step with those of other threads."""
         pending = Pending(command)
-        if not self._queue and self._writing.acquire(blocking=False):
+        if self._writing.acquire(blocking=False):
+            group = self._gather(pending)
             try:
-                self._commit((pending,))
+                self._commit(group)
             finally:
                 self._writing.release()
+                _deliver(group)
         else:
-            pending.prepare_to_wait()
+            pending.will_wait()
             self._enqueue(pending)
             pending.wait()
         return pending.result()
@@ -89,10 +99,9 @@ class GroupCommit:
     def submit(self, command: Command[Any]) -> asyncio.Future[Any]:
         """Queue one write; its future belongs to the running loop."""
         pending = Pending(command)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        pending.loop_future = future
+        pending.future = asyncio.get_running_loop().create_future()
         self._enqueue(pending)
-        return future
+        return pending.future
 
     def alone(self) -> threading.Lock:
         """Held, it keeps every writer out."""
@@ -100,63 +109,69 @@ class GroupCommit:
 
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
-        with self._start:
+        with self._changing:
             self._closed = True
-            thread = self._thread
+            thread, self._thread = self._thread, None
         if thread is not None:
-            self._arrived.release()
+            self._queue.put(None)
             thread.join(OUTCOME_TIMEOUT_S)
+        self._turn_away()
 
     def _enqueue(self, pending: Pending) -> None:
-        with self._start:
-            if self._closed:
-                raise StoreClosed("this store is closed; nothing was sent. Connect again")
-            if self._thread is None:
+        self._queue.put(pending)
+        if self._closed:
+            self._turn_away()
+        elif self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        with self._changing:
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
                     target=self._work, name="holdfast-sqlite-writer", daemon=True
                 )
                 self._thread.start()
-            self._queue.append(pending)
-        self._arrived.release()
 
     def _work(self) -> None:
-        while True:
-            self._arrived.acquire()
-            group = self._next_group()
-            if group:
-                with self._writing:
-                    group.extend(self._next_group(GROUP_MAX - len(group)))
-                    self._commit(group)
-                _deliver(group)
-            elif self._closed and not self._queue:
-                return
+        while (first := self._queue.get()) is not None:
+            with self._writing:
+                group = self._gather(first)
+                self._commit(group)
+            _deliver(group)
 
-    def _next_group(self, size_max: int = GROUP_MAX) -> list[Pending]:
-        group: list[Pending] = []
-        while self._queue and len(group) < size_max:
-            group.append(self._queue.popleft())
+    def _gather(self, first: Pending) -> list[Pending]:
+        """A write, and all that have queued up behind it."""
+        group = [first]
+        while len(group) < GROUP_MAX and not self._queue.empty():
+            pending = self._queue.get()
+            if pending is None:  # the end of the thread: that is not for whoever gathers
+                self._queue.put(None)
+                break
+            group.append(pending)
         return group
+
+    def _turn_away(self) -> None:
+        """What came after the end was not written."""
+        while not self._queue.empty():
+            late = self._queue.get()
+            if late is not None:
+                late.error = StoreClosed("this store is closed; nothing was sent. Connect again")
+                _deliver((late,))
 
 
 def _deliver(group: Sequence[Pending]) -> None:
     """Tell everybody: threads one by one, each event loop once for all of its writes."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Pending]] = {}
     for pending in group:
-        if pending.loop_future is None:
+        if pending.future is None:
             pending.wake()
         else:
-            by_loop.setdefault(pending.loop_future.get_loop(), []).append(pending)
+            by_loop.setdefault(pending.future.get_loop(), []).append(pending)
     for loop, mine in by_loop.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, mine)
+            loop.call_soon_threadsafe(_settle_all, mine)
 
 
-def _resolve(group: Sequence[Pending]) -> None:
+def _settle_all(group: Sequence[Pending]) -> None:
     for pending in group:
-        future = pending.loop_future
-        if future is None or future.done():
-            continue
-        if pending.error is None:
-            future.set_result(pending.reply)
-        else:
-            future.set_exception(pending.error)
+        pending.settle()

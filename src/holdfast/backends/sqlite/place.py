@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
 )
+RECENT_S: Final = 0.01
 CONTAINER_FILE_SYSTEMS: Final = frozenset({"overlay", "aufs"})
 
 
@@ -66,35 +67,38 @@ def _is_read_only_mount(directory: Path) -> bool:
     return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The two files of an open database, as they were when it was opened.
+class Watch:
+    """Whether the files of an open database are still where they were opened.
 
     A file that is unlinked or moved stays writable for whoever holds it open, and what is
-    written then is lost with the process. So before and after each write the names are
-    looked up again: they must still lead to the files that were opened.
+    written then is lost with the process. So around each write the names are looked up
+    again: they must still lead to the files that were opened.
     """
 
-    path: Path
-    files: tuple[tuple[str, int, int], ...]
-
-    @classmethod
-    def of(cls, path: Path) -> Identity:
-        """The files of the database as they are now; the -wal file must exist by then."""
-        names = (str(path), f"{path}-wal")
-        return cls(path, tuple((name, *_inode(name)) for name in names))
+    def __init__(self, path: Path) -> None:
+        found = path.stat()
+        self._path = str(path)
+        self._log = f"{path}-wal"
+        self._file = (found.st_dev, found.st_ino)
+        self._seen_s = 0.0
 
     def missing(self) -> str | None:
-        """The name that no longer leads to its file, or None if all is well."""
-        for name, device, inode in self.files:
-            try:
-                if _inode(name) != (device, inode):
-                    return name
-            except OSError:
-                return name
+        """The name that no longer leads to its file, or None if all is well.
+
+        Of the -wal file only the name is looked up. To ask for its times would make Linux
+        keep exact ones, and each sync after it half as slow again.
+        """
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - Path.stat() costs twice as much
+        except OSError:
+            return self._path
+        if (found.st_dev, found.st_ino) != self._file:
+            return self._path
+        if not os.access(self._log, os.F_OK):
+            return self._log
+        self._seen_s = time.monotonic()
         return None
 
-
-def _inode(name: str) -> tuple[int, int]:
-    found = os.stat(name)  # noqa: PTH116 - Path.stat() costs three times as much, twice a write
-    return found.st_dev, found.st_ino
+    def missing_lately(self) -> str | None:
+        """The same, without looking when all was well a moment ago."""
+        return None if time.monotonic() - self._seen_s < RECENT_S else self.missing()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast import limits
+from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import Row, Tables
 from holdfast.commands import (
     Append,
@@ -31,35 +32,35 @@ BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
 
 
-def append(tables: Tables, command: Append, now_ms: int, level: Durability) -> Written:
+def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> Written:
     """Number and add records, unless the key was used before."""
-    row = tables.session(command.session)
+    row = ledger.session(command.session)
     if row is not None and command.key is not None:
-        used = tables.key(row, command.key)
+        used = ledger.key(row, command.key)
         if used is not None:
             return Written(*used, level, repeated=True)
     _check(command, row, now_ms)
     if row is None:
-        row = tables.add_session(command.session)
+        row = ledger.add_session(command.session)
     elif row.state_at(now_ms) is SessionState.EXPIRED:
         row.clear(SessionState.EXPIRED)
-        tables.remove_messages(row)
-    written = _add(tables, row, command, now_ms, level)
+        ledger.remove_messages(row)
+    written = _add(ledger, row, command, now_ms, level)
     if command.key is not None:
-        tables.add_key(row, command.key, written.first, written.last)
+        ledger.add_key(row, command.key, written.first, written.last)
     return written
 
 
-def rewrite(tables: Tables, command: Rewrite, now_ms: int, level: Durability) -> Written:
+def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) -> Written:
     """Remove what is visible and add records in its place."""
-    row = tables.session(command.session)
+    row = ledger.session(command.session)
     _check(command, row, now_ms)
     if row is None:
-        row = tables.add_session(command.session)
+        row = ledger.add_session(command.session)
     else:
         row.clear(SessionState.LIVE)
-        tables.remove_messages(row)
-    return _add(tables, row, command, now_ms, level)
+        ledger.remove_messages(row)
+    return _add(ledger, row, command, now_ms, level)
 
 
 def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
@@ -75,34 +76,34 @@ def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
 
 
 def _add(
-    tables: Tables, row: Row, command: Append | Rewrite, now_ms: int, level: Durability
+    ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, level: Durability
 ) -> Written:
     first = row.last + 1
-    if command.records:
-        tables.add_messages(row, command.records)
-    row.state = SessionState.LIVE.value
-    row.set_ttl(command.ttl_ms, now_ms)
-    tables.save(row)
+    ledger.add_messages(row, command.records)
+    if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
+        row.state = SessionState.LIVE.value
+        row.set_ttl(command.ttl_ms, now_ms)
+        ledger.save(row)
     return Written(first, row.last, level)
 
 
-def forget(tables: Tables, command: Forget, now_ms: int, _level: Durability) -> Removed:
+def forget(ledger: Ledger, command: Forget, now_ms: int, _level: Durability) -> Removed:
     """Erase records; the row stays as the tombstone, the keys stay used."""
-    row = tables.session(command.session)
+    row = ledger.session(command.session)
     if row is None:
         return Removed(0, 0, scrubbed=True)
     visible = row.facts_at(now_ms)
     row.clear(SessionState.FORGOTTEN)
     row.ttl_ms = row.expires_ms = None
-    tables.remove_messages(row)
-    tables.save(row)
+    ledger.remove_messages(row)
+    ledger.save(row)
     return Removed(visible.count, visible.bytes, scrubbed=False)
 
 
-def put(tables: Tables, command: Put, now_ms: int, _level: Durability) -> bool:
+def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
     """Write a whole session, if there is none of that name."""
-    if tables.session(command.session) is not None:
-        there = take(tables, Take(command.session), now_ms)
+    if ledger.session(command.session) is not None:
+        there = take(ledger, Take(command.session), now_ms)
         if _equal(there, command.copy):
             return False
         raise Conflict(
@@ -111,14 +112,13 @@ def put(tables: Tables, command: Put, now_ms: int, _level: Durability) -> bool:
             backend=BACKEND,
         )
     facts, rows = command.copy.facts, command.copy.rows
-    row = tables.add_session(command.session)
-    row.last, row.count, row.bytes = facts.last, facts.count, facts.bytes
-    row.floor = rows[0][0] - 1 if rows else facts.last
+    row = ledger.add_session(command.session)
     row.ttl_ms, row.expires_ms, row.state = facts.ttl_ms, facts.expires_ms, facts.state.value
-    tables.put_messages(row, rows)
+    row.floor = row.last = rows[0][0] - 1 if rows else facts.last
+    ledger.add_messages(row, [record for _, record in rows])
     for key in command.copy.keys:
-        tables.add_key(row, *key)
-    tables.save(row)
+        ledger.add_key(row, *key)
+    ledger.save(row)
     return True
 
 
@@ -172,7 +172,7 @@ def take(tables: Tables, command: Take, now_ms: int) -> Copy:
     return Copy(row.facts_at(now_ms), rows, tables.keys(row))
 
 
-WRITES: Final[dict[type[Command[Any]], Callable[[Tables, Any, int, Durability], Any]]] = {
+WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], Any]]] = {
     Append: append,
     Rewrite: rewrite,
     Forget: forget,

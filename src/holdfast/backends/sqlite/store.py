@@ -18,7 +18,7 @@ from holdfast.backends.sqlite.group import GroupCommit, Pending
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import (
     CONTAINER_FILE_SYSTEMS,
-    Identity,
+    Watch,
     durability_on,
     file_system_here,
 )
@@ -41,12 +41,12 @@ class Database:
         connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
         self.file_system = file_system_here(path)
         self.durability = durability_on(self.file_system)
-        self.identity = Identity.of(path)
+        self.watch = Watch(path)
         self.writer = Writer(
             connection,
             namespace,
             level=self.durability,
-            missing=self.identity.missing,
+            missing=self.watch.missing,
             busy_timeout_s=busy_timeout_s,
         )
         self.readers = Readers(path, namespace, busy_timeout_s=busy_timeout_s)
@@ -148,7 +148,7 @@ class SqliteBackend(SqliteSetup):
     def _opened(self) -> Database:
         """The database, if its files are where they were; says so once when they are not."""
         database = self._database
-        gone = database.identity.missing()
+        gone = database.watch.missing_lately()
         if gone is None:
             self._gone = False
             return database

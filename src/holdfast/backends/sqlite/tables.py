@@ -1,10 +1,10 @@
-"""The tables of one connection: each function is a step inside an open transaction."""
+"""The tables of one connection: each method is a step inside an open transaction."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import apsw
@@ -14,7 +14,7 @@ from holdfast.backends.queries import load_queries
 from holdfast.commands import TTL_KEEP, TTL_NEVER, Facts
 from holdfast.model import SessionState
 
-SQL: Final = load_queries(__package__)
+SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
 _NUMBER_BITS: Final = 32
 
 
@@ -25,22 +25,23 @@ def clock_ms() -> int:
 
 @dataclass(slots=True)
 class Row:
-    """A session as the table holds it."""
+    """A session as the tables hold it. Of its numbers, those above the floor are there."""
 
     id: int
-    last: int
-    floor: int
-    count: int
-    bytes: int
-    ttl_ms: int | None
-    expires_ms: int | None
-    state: str
+    floor: int = 0
+    ttl_ms: int | None = None
+    expires_ms: int | None = None
+    state: str = "live"
+    last: int = 0
+    bytes: int = 0
 
     def state_at(self, now_ms: int) -> SessionState:
         """Expiry is decided when it is looked at; sweeping only frees the room."""
-        if self.state == "live" and self.expires_ms is not None and self.expires_ms <= now_ms:
+        if self.state != "live":
+            return SessionState(self.state)
+        if self.expires_ms is not None and self.expires_ms <= now_ms:
             return SessionState.EXPIRED
-        return SessionState(self.state)
+        return SessionState.LIVE
 
     def end_at(self, now_ms: int) -> int:
         """The last visible number, 0 if nothing is."""
@@ -55,67 +56,43 @@ class Row:
 
     def clear(self, state: SessionState) -> None:
         """Nothing given so far is visible any more."""
-        self.floor, self.count, self.bytes, self.state = self.last, 0, 0, state.value
+        self.floor, self.bytes, self.state = self.last, 0, state.value
 
     def facts_at(self, now_ms: int) -> Facts:
         """The facts at an instant."""
         state = self.state_at(now_ms)
-        if state is not SessionState.LIVE:
-            return Facts(state, self.last, ttl_ms=self.ttl_ms, expires_ms=self.expires_ms)
-        return Facts(state, self.last, self.count, self.bytes, self.ttl_ms, self.expires_ms)
+        count, size = (self.last - self.floor, self.bytes) if state is SessionState.LIVE else (0, 0)
+        return Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms)
 
 
 class Tables:
     """Statements on one connection, within one namespace."""
 
     def __init__(self, connection: apsw.Connection, namespace: bytes) -> None:
+        self._connection = connection
         self._execute = connection.cursor().execute
-        self._execute_many = connection.cursor().executemany
         self._namespace = namespace
 
     def session(self, name: bytes) -> Row | None:
         """The row of a session; None if it was never written to."""
         for found in self._execute(SQL["read_session"], (self._namespace, name)):
-            return Row(*found)
+            row = Row(*found)
+            row.last = row.floor
+            bounds = (place(row.id, row.floor), place(row.id, limits.NUMBER_MAX))
+            for row.last, row.bytes in self._execute(SQL["read_newest"], bounds):
+                pass
+            return row
         return None
 
     def add_session(self, name: bytes) -> Row:
         """A new, empty session."""
         [(identity,)] = self._execute(SQL["add_session"], (self._namespace, name))
-        return Row(identity, 0, 0, 0, 0, None, None, "live")
+        return Row(identity)
 
     def save(self, row: Row) -> None:
         """Write a row back."""
-        self._execute(
-            SQL["save_session"],
-            (
-                row.id,
-                row.last,
-                row.floor,
-                row.count,
-                row.bytes,
-                row.ttl_ms,
-                row.expires_ms,
-                row.state,
-            ),
-        )
-
-    def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
-        """Give the next numbers to records; the row is for the caller to save."""
-        first = place(row.id, row.last + 1)
-        if len(records) == 1:
-            self._execute(SQL["add_message"], (first, records[0]))
-        else:
-            self._execute_many(SQL["add_message"], enumerate(records, first))
-        row.last += len(records)
-        row.count += len(records)
-        row.bytes += sum(map(len, records))
-
-    def put_messages(self, row: Row, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Write records under the numbers that they had."""
-        self._execute_many(
-            SQL["add_message"], ((place(row.id, seq), record) for seq, record in rows)
-        )
+        columns = (row.id, row.floor, row.ttl_ms, row.expires_ms, row.state)
+        self._execute(SQL["save_session"], columns)
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor."""
@@ -158,23 +135,24 @@ class Tables:
         found = self._execute(SQL["names"], (self._namespace, *bounds, now_ms, gone, limit))
         return [name for (name,) in found]
 
-    def sweep(self, now_ms: int, messages_max: int) -> int:
-        """Free the room of one expired session, at most so many messages; how many it freed.
+    def sweep(self, now_ms: int, messages_max: int) -> bool:
+        """Free the room of one expired session, at most so many messages; whether there was one.
 
         First the whole session is marked, so that no clock can bring half of it back.
         """
-        found: Any = self._execute(SQL["expired"], (now_ms,)).fetchone()
-        if found is None:
-            return 0
-        row = Row(*found)
-        row.clear(SessionState.EXPIRED)
-        bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
-        self._execute(SQL["sweep_messages"], bounds)
-        [(freed,)] = self._execute("SELECT changes()")
-        if freed < messages_max:
-            row.expires_ms = None
-        self.save(row)
-        return int(freed)
+        for namespace, name in self._execute(SQL["expired"], (now_ms,)):
+            row = Tables(self._connection, namespace).session(name)
+            break
+        else:
+            return False
+        if row is not None:
+            row.clear(SessionState.EXPIRED)
+            bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
+            self._execute(SQL["sweep_messages"], bounds)
+            if self._connection.changes() < messages_max:
+                row.expires_ms = None
+            self.save(row)
+        return True
 
 
 def place(session: int, seq: int) -> int:

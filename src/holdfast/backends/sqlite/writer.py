@@ -11,8 +11,9 @@ import apsw
 
 from holdfast.backends.sqlite import steps
 from holdfast.backends.sqlite.group import Pending
+from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
-from holdfast.backends.sqlite.tables import Tables, clock_ms
+from holdfast.backends.sqlite.tables import clock_ms
 from holdfast.commands import Forget
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
@@ -39,7 +40,7 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._execute = connection.cursor().execute
-        self._tables = Tables(connection, namespace)
+        self._ledger = Ledger(connection, namespace)
         self._level = level
         self._missing = missing
         self._busy_timeout_s = busy_timeout_s
@@ -53,6 +54,7 @@ class Writer:
             self._apply(group)
             committing = True
             self._execute("COMMIT")
+            self._ledger.committed()
         except apsw.Error as error:
             self._roll_back()
             self._explain(group, error, committing=committing)
@@ -69,21 +71,23 @@ class Writer:
 
     def _apply(self, group: Sequence[Pending]) -> None:
         now_ms = clock_ms()
+        self._ledger.begin()
         for pending in group:
             pending.error = None
             step = steps.WRITES[type(pending.command)]
             try:
-                pending.reply = step(self._tables, pending.command, now_ms, self._level)
+                pending.reply = step(self._ledger, pending.command, now_ms, self._level)
             except HoldfastError as error:  # a decision: it was taken before anything changed
                 pending.error = error
         self._sweep(now_ms)
+        self._ledger.flush()
 
     def _sweep(self, now_ms: int) -> None:
         """Free the room of an expired session now and then, a bounded bit inside a write."""
         now_s = time.monotonic()
         if now_s >= self._sweep_at_s:
-            freed = self._tables.sweep(now_ms, SWEEP_MESSAGES_MAX)
-            self._sweep_at_s = now_s + (0.0 if freed else SWEEP_INTERVAL_S)
+            swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
+            self._sweep_at_s = now_s + (0.0 if swept else SWEEP_INTERVAL_S)
 
     def _confirm(self, group: Sequence[Pending]) -> None:
         """After the commit: are the files still where the next reader will look for them?"""
@@ -120,6 +124,7 @@ class Writer:
             pending.error = mapped(error, pending.command.operation, committing=committing)
 
     def _roll_back(self) -> None:
+        self._ledger.discard()
         if self._connection.in_transaction:
             try:
                 self._execute("ROLLBACK")

@@ -1,0 +1,164 @@
+"""The embedded store beside raw apsw with the same settings on the same disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+import holdfast
+from bench.figure import Figure, seconds, side_by_side
+from holdfast import Message, Store
+
+WRITES = 400
+ROUNDS = 9
+WRITERS = 16
+LONG, SHORT = 1_000_000, 1_000
+PAGE = 50
+BODY = Message("user", "x" * 200)
+
+
+def run() -> Iterator[Figure]:
+    """Every figure of the embedded store."""
+    # Not the system's temporary directory: that may be memory, where a sync costs nothing.
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        here = Path(folder)
+        raw = RawLog(here / "raw.db")
+        with holdfast.connect(f"sqlite:///{here}/ours.db") as store:
+            yield from _appends(raw, store, f"sqlite:///{here}/async.db")
+        with holdfast.connect(f"sqlite:///{here}/reads.db") as store:
+            yield from _reads(raw, store)
+    yield _import_time()
+
+
+class RawLog:
+    """What a careful person writes by hand: apsw, WAL, FULL, one INSERT and one COMMIT."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = apsw.Connection(str(path))
+        self.connection.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
+        self.connection.execute(
+            "CREATE TABLE log (id INTEGER PRIMARY KEY, session TEXT, body BLOB);"
+            "CREATE TABLE pages (id INTEGER PRIMARY KEY, session TEXT, body BLOB);"
+            "CREATE INDEX by_session ON pages (session, id)"
+        )
+        self.plain = apsw.Connection(str(path))
+
+    def append(self) -> None:
+        """One durable insert."""
+        execute = self.connection.execute
+        execute("BEGIN IMMEDIATE")
+        execute("INSERT INTO log (session, body) VALUES (?, ?)", ("s", b"x" * 200))
+        execute("COMMIT")
+
+    def fill(self, session: str, count: int) -> None:
+        """The same JSON that our log holds."""
+        body = json.dumps({"id": BODY.id, "role": "user", "content": BODY.content, "at": None})
+        with self.connection:
+            self.connection.executemany(
+                "INSERT INTO pages (session, body) VALUES (?, ?)",
+                ((session, body.encode()) for _ in range(count)),
+            )
+
+    def newest(self, session: str) -> list[object]:
+        """The newest page, decoded."""
+        rows = self.plain.execute(
+            "SELECT body FROM pages WHERE session = ? ORDER BY id DESC LIMIT ?", (session, PAGE)
+        ).fetchall()
+        return [json.loads(body) for (body,) in reversed(rows)]
+
+
+def _appends(raw: RawLog, store: Store, async_url: str) -> Iterator[Figure]:
+    ways = {
+        "raw": lambda: [raw.append() for _ in range(WRITES)],
+        "ours": lambda: [store.append("s", BODY) for _ in range(WRITES)],
+        "threads": lambda: _in_threads(store),
+        "tasks": lambda: asyncio.run(_in_tasks(async_url)),
+    }
+    taken = side_by_side(ways, rounds=ROUNDS)
+    rate = {name: WRITES / time_s for name, time_s in taken.items()}
+    detail = f"raw {rate['raw']:,.0f}/s, ours {{:,.0f}}/s, 200 bytes, synced"
+    yield Figure(
+        "one writer, beside raw INSERT + COMMIT",
+        rate["ours"] / rate["raw"],
+        at_least=0.8,
+        detail=detail.format(rate["ours"]),
+    )
+    for name, kind in (("threads", "threads"), ("tasks", "tasks, connecting included")):
+        yield Figure(
+            f"{WRITERS} concurrent appenders ({kind}), beside one raw writer",
+            rate[name] / rate["raw"],
+            at_least=3.0,
+            detail=detail.format(rate[name]),
+        )
+
+
+def _in_threads(store: Store) -> None:
+    def write() -> None:
+        for _ in range(WRITES // WRITERS):
+            store.append("s", BODY)
+
+    threads = [threading.Thread(target=write) for _ in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+async def _in_tasks(url: str) -> None:
+    async with await holdfast.connect_async(url) as store:
+
+        async def write() -> None:
+            for _ in range(WRITES // WRITERS):
+                await store.append("s", BODY)
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+
+def _reads(raw: RawLog, store: Store) -> Iterator[Figure]:
+    for session, count in (("short", SHORT), ("long", LONG)):
+        raw.fill(session, count)
+        for _ in range(0, count, 1000):
+            store.append(session, [BODY] * 1000)
+    ways = {
+        "raw": lambda: [raw.newest("short") for _ in range(20)],
+        "short": lambda: [store.history("short", limit=PAGE) for _ in range(20)],
+        "long": lambda: [store.history("long", limit=PAGE) for _ in range(20)],
+    }
+    taken = side_by_side(ways, rounds=25)
+    yield Figure(
+        f"history(limit={PAGE}), beside raw SELECT + json.loads",
+        taken["short"] / taken["raw"],
+        at_most=2.5,
+        detail=f"raw {taken['raw'] / 20 * 1e6:.0f} us, ours {taken['short'] / 20 * 1e6:.0f} us",
+    )
+    yield Figure(
+        f"history(limit={PAGE}) of {LONG:,} messages, beside {SHORT:,}",
+        taken["long"] / taken["short"],
+        at_most=1.3,
+        detail=f"{taken['long'] / 20 * 1e6:.0f} us beside {taken['short'] / 20 * 1e6:.0f} us",
+    )
+
+
+def _import_time() -> Figure:
+    def python(code: str) -> float:
+        return seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    pairs = [(python("import holdfast"), python("pass")) for _ in range(11)]
+    more_ms = statistics.median(ours - bare for ours, bare in pairs) * 1000
+    return Figure(
+        "import holdfast, more than bare Python",
+        more_ms,
+        at_most=60,
+        unit="ms",
+        detail=f"Python {sys.version.split()[0]}, {os.cpu_count()} cores",
+    )
