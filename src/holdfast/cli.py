@@ -180,7 +180,7 @@ def engines(*, as_json: bool) -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell.
+    r"""Print the completion script of a shell.
 
     \b
     bash: eval "$(holdfast completion bash)"

@@ -79,7 +79,7 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
 
 def show_engines(as_json: bool) -> None:
     """The engines of this machine."""
-    import apsw  # noqa: PLC0415 - only this command asks for its version
+    import apsw
 
     found = [
         {"engine": "sqlite", "version": apsw.sqlite_lib_version(), "where": "in the package apsw"}
@@ -153,7 +153,7 @@ def _printable(text: str) -> str:
 
 
 def _table(*columns: str) -> Any:
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table()
     for column in columns:
@@ -162,6 +162,6 @@ def _table(*columns: str) -> Any:
 
 
 def _print(table: Any) -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
     Console(markup=False, emoji=False, highlight=False).print(table)

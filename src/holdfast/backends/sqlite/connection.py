@@ -11,7 +11,7 @@ import apsw
 from holdfast.backends.queries import load_migrations
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import check_directory
-from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
+from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, UsageError
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
@@ -62,12 +62,6 @@ def _make_ready(connection: apsw.Connection, path: Path) -> None:
         _migrate(connection, path)
         # Begins the -wal file, whose place is watched from now on.
         connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
-    except apsw.NotADBError as error:
-        raise _error(
-            Damaged,
-            f"{path} is no SQLite database: it belongs to another program, or its first bytes "
-            "are damaged. Nothing was written. Name another file, or restore a backup",
-        ) from error
     except apsw.Error as error:
         raise mapped(error, "connect") from error
     if fresh:

@@ -34,7 +34,12 @@ _WORDS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str
         "the database cannot be written to; nothing was written. Make file and directory writable",
     ),
     (
-        (apsw.CorruptError, apsw.NotADBError, apsw.FormatError),
+        (apsw.NotADBError,),
+        Damaged,
+        "the file is no SQLite database (another program's, or damaged); nothing was written",
+    ),
+    (
+        (apsw.CorruptError, apsw.FormatError),
         Damaged,
         "the database file is damaged; nothing was written. Keep a copy, then restore a backup",
     ),
