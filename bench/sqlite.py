@@ -53,12 +53,13 @@ class RawLog:
         )
         self.plain = apsw.Connection(str(path))
 
-    def append(self) -> None:
-        """One durable insert."""
+    def append(self, count: int) -> None:
+        """So many inserts, each with a commit of its own."""
         execute = self.connection.execute
-        execute("BEGIN IMMEDIATE")
-        execute("INSERT INTO log (session, body) VALUES (?, ?)", ("s", b"x" * 200))
-        execute("COMMIT")
+        for _ in range(count):
+            execute("BEGIN IMMEDIATE")
+            execute("INSERT INTO log (session, body) VALUES (?, ?)", ("s", b"x" * 200))
+            execute("COMMIT")
 
     def fill(self, session: str, count: int) -> None:
         """The same JSON that our log holds."""
@@ -79,7 +80,7 @@ class RawLog:
 
 def _appends(raw: RawLog, store: Store, async_url: str) -> Iterator[Figure]:
     ways = {
-        "raw": lambda: [raw.append() for _ in range(WRITES)],
+        "raw": lambda: raw.append(WRITES),
         "ours": lambda: [store.append("s", BODY) for _ in range(WRITES)],
         "threads": lambda: _in_threads(store),
         "tasks": lambda: asyncio.run(_in_tasks(async_url)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_reading_does_not_refresh(store: AnyStore):
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 0.0001, float("nan"), float("inf"), "60", True, 10**12])
-def test_a_time_to_live_that_makes_no_sense_is_refused(open_store: Opener, ttl_s: object):
+def test_a_time_to_live_that_makes_no_sense_is_refused(open_store: Opener, ttl_s: Any):
     store = open_store()
     with pytest.raises(UsageError, match="ttl_s"):
         store.append("s", say("x"), ttl_s=ttl_s)

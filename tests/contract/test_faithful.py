@@ -115,9 +115,17 @@ def deep(levels: int) -> list[Any]:
 
 
 def test_what_is_no_message_is_refused_with_a_hint(store: AnyStore):
-    for wrong in ("text", {"role": "user", "content": "x"}, 7, None, [say("a"), "text"], [[]]):
+    wrongs: list[Any] = [
+        "text",
+        {"role": "user", "content": "x"},
+        7,
+        None,
+        [say("a"), "text"],
+        [[]],
+    ]
+    for wrong in wrongs:
         with pytest.raises(InvalidMessage, match="essage"):
-            store.append("s", wrong)  # type: ignore[arg-type]
+            store.append("s", wrong)
     assert store.stat("s").state is SessionState.NEVER
 
 

@@ -51,7 +51,7 @@ def test_stat_of_what_never_was(store: AnyStore):
 def test_bad_arguments_are_refused(store: AnyStore):
     for arguments in ({"limit": -1}, {"prefix": 7}, {"after": b"x"}, {"limit": "3"}):
         with pytest.raises(UsageError):
-            store.sessions(**arguments)  # type: ignore[arg-type]
+            store.sessions(**arguments)
     with pytest.raises(LimitExceeded):
         store.sessions(limit=10_001)
 

@@ -29,7 +29,7 @@ def test_a_closed_store_says_so_and_writes_nothing(open_store: Opener):
             lambda: store.rewrite("s", []),
         ):
             with pytest.raises(StoreClosed, match="Connect again"):
-                use()  # type: ignore[no-untyped-call]
+                use()
     store.close()
     assert texts(open_store().history("s")) == ["a"]
 

@@ -22,7 +22,7 @@ def path(disk_path: Path) -> Path:
 
 def pragma(path: Path, name: str) -> int:
     [(value,)] = apsw.Connection(str(path)).execute(f"PRAGMA {name}").fetchall()
-    return int(value)
+    return int(str(value))
 
 
 def test_a_new_file_is_ours_and_in_wal_mode_with_full_sync(path: Path):

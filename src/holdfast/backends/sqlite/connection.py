@@ -31,39 +31,36 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
             operation="connect",
             backend=BACKEND,
         )
-    connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
     try:
-        _make_ready(connection, path)
-    except BaseException:
-        connection.close()
-        raise
+        connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
+        try:
+            _make_ready(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.Error as error:
+        raise mapped(error, "connect") from error
     return connection
 
 
 def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) -> apsw.Connection:
     """A connection with our settings; it neither creates tables nor checks them."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    try:
-        connection = apsw.Connection(str(path), flags=flags)
-        connection.set_busy_timeout(round(busy_timeout_s * 1000))
-        connection.execute(
-            "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA trusted_schema=OFF; "
-            "PRAGMA cell_size_check=ON"
-        ).fetchall()  # apsw stops at the first row until it is asked for the next
-    except apsw.Error as error:
-        raise mapped(error, "connect") from error
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(round(busy_timeout_s * 1000))
+    connection.execute(
+        "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA trusted_schema=OFF; "
+        "PRAGMA cell_size_check=ON"
+    ).fetchall()  # apsw stops at the first row until it is asked for the next
     return connection
 
 
 def _make_ready(connection: apsw.Connection, path: Path) -> None:
-    try:
-        fresh = _whose(connection, path) == 0
-        connection.execute("PRAGMA journal_mode=WAL").fetchall()
-        _migrate(connection, path)
-        # Begins the -wal file, whose place is watched from now on.
-        connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
-    except apsw.Error as error:
-        raise mapped(error, "connect") from error
+    fresh = _whose(connection, path) == 0
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    _migrate(connection, path)
+    # Begins the -wal file, whose place is watched from now on.
+    connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
     if fresh:
         _sync_directory(path.parent)
 

@@ -80,7 +80,7 @@ class Watch:
         self._path = str(path)
         self._log = f"{path}-wal"
         self._file = (found.st_dev, found.st_ino)
-        self._seen_s = 0.0
+        self.doubt()
 
     def missing(self) -> str | None:
         """The name that no longer leads to its file, or None if all is well.
@@ -88,6 +88,7 @@ class Watch:
         Of the -wal file only the name is looked up. To ask for its times would make Linux
         keep exact ones, and each sync after it half as slow again.
         """
+        self.doubt()
         try:
             found = os.stat(self._path)  # noqa: PTH116 - Path.stat() costs twice as much
         except OSError:
@@ -98,6 +99,10 @@ class Watch:
             return self._log
         self._seen_s = time.monotonic()
         return None
+
+    def doubt(self) -> None:
+        """Something went wrong: look again before the next use."""
+        self._seen_s = -RECENT_S
 
     def missing_lately(self) -> str | None:
         """The same, without looking when all was well a moment ago."""

@@ -134,16 +134,18 @@ class SqliteBackend(SqliteSetup):
 
     def _read(self, command: Command[R]) -> R:
         """One transaction, hence one instant."""
-        with self._opened().readers.borrow() as (connection, tables):
-            try:
+        database = self._opened()
+        try:
+            with database.readers.borrow() as (connection, tables):
                 connection.execute("BEGIN")
                 try:
                     reply: R = steps.READS[type(command)](tables, command, clock_ms())
                     return reply
                 finally:
                     connection.execute("COMMIT")
-            except apsw.Error as error:
-                raise mapped(error, command.operation) from error
+        except apsw.Error as error:
+            database.watch.doubt()
+            raise mapped(error, command.operation) from error
 
     def _opened(self) -> Database:
         """The database, if its files are where they were; says so once when they are not."""

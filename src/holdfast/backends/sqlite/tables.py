@@ -52,7 +52,8 @@ class Row:
         """Start the time to live anew, as the write asks."""
         if ttl_ms != TTL_KEEP:
             self.ttl_ms = None if ttl_ms == TTL_NEVER else ttl_ms
-        self.expires_ms = None if self.ttl_ms is None else now_ms + self.ttl_ms
+        # One more, because the present millisecond has begun already: never before its time.
+        self.expires_ms = None if self.ttl_ms is None else now_ms + self.ttl_ms + 1
 
     def clear(self, state: SessionState) -> None:
         """Nothing given so far is visible any more."""
