@@ -23,7 +23,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast import limits
-from holdfast.errors import Damaged, FormatTooNew, HoldfastError, InvalidMessage, LimitExceeded
+from holdfast.errors import (
+    Damaged,
+    FormatTooNew,
+    HoldfastError,
+    InvalidMessage,
+    LimitExceeded,
+    StoredDataError,
+)
 from holdfast.model import Message, check_message
 
 VERSION: Final = 1
@@ -90,9 +97,10 @@ def decode(record: bytes, seq: int | None = None) -> Message:
         version = record_version(record)
         if version in READERS:
             return READERS[version](record, seq)
-    except HoldfastError as error:
-        # What a stored message lacks is damage, whoever wrote it.
-        raise error if isinstance(error, Damaged) else Damaged(str(error)) from error
+    except StoredDataError:
+        raise
+    except HoldfastError as error:  # what a stored message lacks is damage, whoever wrote it
+        raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"not a readable record ({type(error).__name__}: {error})") from error
     if version > VERSION:
@@ -110,9 +118,9 @@ def record_version(record: bytes) -> int:
 
 def _read_v1(record: bytes, seq: int | None) -> Message:
     body = record[_BODY:-1]
-    if record[_CRC_END:_BODY] != _MIDDLE or record[-1:] != b"}":
-        raise Damaged("the envelope is torn")
-    if zlib.crc32(body) != int(record[len(_HEAD) : _CRC_END], 16):
+    if record[-1:] != b"}":
+        raise Damaged("the record is cut short")
+    if record[:_BODY] != b"%b%08x%b" % (_HEAD, zlib.crc32(body), _MIDDLE):
         raise Damaged("the checksum does not match: the bytes are not those that were written")
     fields = _from_json(body.decode("utf-8", "surrogatepass"))
     at = fields.pop("at")
