@@ -103,6 +103,8 @@ class Read(Command[Slice]):
     limit: int | None = None
     before: int | None = None
     after: int | None = None
+    token: str | None = None
+    """The token of an ack: what is read must be at least as new, from a replica too."""
 
     @property
     def forward(self) -> bool:
@@ -177,6 +179,16 @@ class Put(Command[bool]):
 
 Operation = Generator[Command[Any], Any, R]
 """A pure operation: it yields commands, is sent their replies, and returns its result."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What `connect` was asked for. The URL may hold a password: it never goes into words."""
+
+    url: str
+    namespace: bytes
+    require: Durability
+    replicas: tuple[str, ...] = ()
 
 
 class Setup(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from holdfast import limits, operations
-from holdfast.commands import Setup
+from holdfast.commands import Settings, Setup
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Refused, StorageWarning, UsageError
 from holdfast.model import Durability
@@ -26,14 +27,16 @@ def connect(
     namespace: str = "default",
     require: Durability = Durability.DISK,
     ttl_s: float | None = None,
+    replicas: Sequence[str] = (),
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
     `namespace` keeps applications on one engine apart. `ttl_s` is the time to live that
-    each write gives its session, unless the write names another.
+    each write gives its session, unless the write names another. `replicas` are URLs of copies
+    that reads may go to, never for a stale answer.
     """
-    module, parts, space = _prepare(url, namespace, require, ttl_s)
-    backend = module.open_backend(parts, namespace=space)
+    module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    backend = module.open_backend(settings)
     try:
         _check_level(backend, require)
     except BaseException:
@@ -48,10 +51,11 @@ async def connect_async(
     namespace: str = "default",
     require: Durability = Durability.DISK,
     ttl_s: float | None = None,
+    replicas: Sequence[str] = (),
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
-    module, parts, space = _prepare(url, namespace, require, ttl_s)
-    backend = await module.open_backend_async(parts, namespace=space)
+    module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    backend = await module.open_backend_async(settings)
     try:
         _check_level(backend, require)
     except BaseException:
@@ -61,8 +65,8 @@ async def connect_async(
 
 
 def _prepare(
-    url: object, namespace: object, require: object, ttl_s: float | None
-) -> tuple[ModuleType, SplitResult, bytes]:
+    url: object, namespace: object, require: object, ttl_s: float | None, replicas: object
+) -> tuple[ModuleType, Settings]:
     if not isinstance(url, str):
         raise UsageError(f"url must be text such as sqlite:///memory.db, not {url!r}")
     if not isinstance(require, Durability):
@@ -71,8 +75,10 @@ def _prepare(
     space = operations.text_bytes(namespace, "namespace", limits.NAMESPACE_BYTES_MAX)
     if not space:
         raise UsageError("namespace must not be empty")
-    parts = urlsplit(url)
-    return _backend_module(parts.scheme), parts, space
+    if isinstance(replicas, str) or not isinstance(replicas, Sequence):
+        raise UsageError("replicas must be a list of URLs")
+    scheme = urlsplit(url).scheme
+    return _backend_module(scheme), Settings(url, space, require, tuple(replicas))
 
 
 def _backend_module(scheme: str) -> ModuleType:

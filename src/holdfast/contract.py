@@ -92,18 +92,21 @@ class Store(_Door):
         limit: int | None = None,
         before: int | None = None,
         after: int | None = None,
+        seen: Ack | None = None,
     ) -> History:
         """The messages of a session at one instant, oldest first.
 
         `limit` takes the newest so many (snapshot). `before` and `after` are numbers and
         bound the page on both sides; a page with `after` takes the oldest so many instead,
         for reading on. Pages do not shift when others write. Every write acknowledged
-        before this call is in it (fresh). Records that cannot be read are named in
+        before this call is in it (fresh); where replicas are read, every write of this
+        client, and that of another whose ack is passed as `seen`. Records that cannot be read are named in
         `.damaged` and hide nothing else (faithful). An empty history says in `.state` why.
         """
         self._check_open()
         return drive(
-            operations.history(session, limit=limit, before=before, after=after), self._backend
+            operations.history(session, limit=limit, before=before, after=after, seen=seen),
+            self._backend,
         )
 
     def rewrite(
@@ -227,11 +230,13 @@ class AsyncStore(_Door):
         limit: int | None = None,
         before: int | None = None,
         after: int | None = None,
+        seen: Ack | None = None,
     ) -> History:
         """See `Store.history`."""
         self._check_open()
         return await drive_async(
-            operations.history(session, limit=limit, before=before, after=after), self._backend
+            operations.history(session, limit=limit, before=before, after=after, seen=seen),
+            self._backend,
         )
 
     async def rewrite(

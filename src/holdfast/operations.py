@@ -65,7 +65,12 @@ def rewrite(
 
 
 def history(
-    session: str, *, limit: int | None, before: int | None, after: int | None
+    session: str,
+    *,
+    limit: int | None,
+    before: int | None,
+    after: int | None,
+    seen: Ack | None,
 ) -> Operation[History]:
     """See `Store.history`."""
     cut: Slice = yield Read(
@@ -73,6 +78,7 @@ def history(
         check_number(limit, "limit"),
         check_number(before, "before"),
         check_number(after, "after"),
+        ack_token(seen),
     )
     return _history(cut)
 
@@ -192,6 +198,15 @@ def key_digest(key: str | None) -> bytes | None:
     if not data:
         raise UsageError("key must not be empty; leave it out instead; nothing was sent")
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def ack_token(seen: object) -> str | None:
+    """The token of an ack that a read must not be older than."""
+    if seen is None:
+        return None
+    if not isinstance(seen, Ack):
+        raise UsageError(f"seen must be an Ack, not {type(seen).__name__}; nothing was sent")
+    return seen.token
 
 
 def check_number(value: int | None, name: str = "expect") -> int | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.backends.sqlite.store import AsyncSqliteBackend, SqliteBackend
-from holdfast.errors import UsageError
+from holdfast.commands import Settings
+from holdfast.errors import Refused, UsageError
 
 
-def _settings(url: SplitResult) -> dict[str, Any]:
+def _settings(asked: Settings) -> dict[str, Any]:
     """The arguments that a URL stands for."""
+    url = urlsplit(asked.url)
+    if asked.replicas:
+        raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
     if url.netloc:
         raise UsageError(
             f"{url.geturl()!r} names a host; a file has none. Write three slashes for a relative "
@@ -48,14 +52,11 @@ def _seconds(value: str) -> float:
     return seconds
 
 
-def open_backend(url: SplitResult, *, namespace: bytes) -> SqliteBackend:
+def open_backend(asked: Settings) -> SqliteBackend:
     """The backend for a URL, opened: the file is there, of our schema, and writable."""
-    return SqliteBackend(namespace=namespace, **_settings(url))
+    return SqliteBackend(namespace=asked.namespace, **_settings(asked))
 
 
-async def open_backend_async(url: SplitResult, *, namespace: bytes) -> AsyncSqliteBackend:
+async def open_backend_async(asked: Settings) -> AsyncSqliteBackend:
     """The same for the async door; opening waits for a disk, so a thread does it."""
-    settings = _settings(url)
-    return AsyncSqliteBackend(
-        await asyncio.to_thread(lambda: SqliteBackend(namespace=namespace, **settings))
-    )
+    return AsyncSqliteBackend(await asyncio.to_thread(open_backend, asked))
