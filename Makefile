@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt scripts/setup
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: watch memory survive SIGKILL
-	@$(BIN)/python -m holdfast.demo
+	@$(BIN)/python scripts/demo.py
 
 test: $(READY)   ## every test; under ten minutes on two cores
 	@$(BIN)/python -m pytest $(ARGS)

@@ -1,0 +1,67 @@
+"""Memory for LLM apps that does not forget, and the proof."""
+
+from holdfast._version import __version__
+from holdfast.connection import connect, connect_async
+from holdfast.contract import AsyncStore, Store
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    EngineFull,
+    EngineUnreachable,
+    FormatTooNew,
+    HoldfastError,
+    InvalidMessage,
+    LimitExceeded,
+    NotApplied,
+    OutcomeUnknown,
+    Refused,
+    StorageWarning,
+    StoreClosed,
+    StoredDataError,
+    UsageError,
+    VerifyError,
+)
+from holdfast.model import (
+    Ack,
+    DamagedRecord,
+    Durability,
+    Erased,
+    History,
+    Loaded,
+    Message,
+    SessionState,
+    Stat,
+)
+
+__all__ = [
+    "Ack",
+    "AsyncStore",
+    "Conflict",
+    "Damaged",
+    "DamagedRecord",
+    "Durability",
+    "EngineFull",
+    "EngineUnreachable",
+    "Erased",
+    "FormatTooNew",
+    "History",
+    "HoldfastError",
+    "InvalidMessage",
+    "LimitExceeded",
+    "Loaded",
+    "Message",
+    "NotApplied",
+    "OutcomeUnknown",
+    "Refused",
+    "SessionState",
+    "Stat",
+    "StorageWarning",
+    "Store",
+    "StoreClosed",
+    "StoredDataError",
+    "UsageError",
+    "VerifyError",
+    "__version__",
+    "connect",
+    "connect_async",
+]

@@ -18,11 +18,12 @@ HoldfastError                 picklable; .operation .backend; the cause kept
     ├── EngineMissing         no such engine here: what was looked for, how to get it
     ├── EngineFailed          the engine did not start or died: its own last words
     └── FaultNotProven        a fault was ordered and no proof of it was seen
+
+StorageWarning (UserWarning)  storage that may be taken away later
 """
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 
@@ -93,6 +94,10 @@ class FormatTooNew(StoredDataError):
     """Written by a later release than this one: upgrade, then read again."""
 
 
+class StorageWarning(UserWarning):
+    """The setup keeps what is required of it now, on storage that may be taken away later."""
+
+
 class VerifyError(HoldfastError):
     """The kit itself failed; this says nothing about the store under test."""
 
@@ -113,6 +118,8 @@ def _portable(cause: BaseException | None) -> BaseException | None:
     """The cause itself where it can be pickled, otherwise its words."""
     if cause is None:
         return None
+    import pickle  # noqa: PLC0415 - whoever pickles an error has it loaded; nobody else needs it
+
     try:
         pickle.loads(pickle.dumps(cause))  # noqa: S301 - our own bytes, made on this line
     except Exception:  # noqa: BLE001 - a foreign class may fail in any way

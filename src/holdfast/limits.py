@@ -28,8 +28,8 @@ BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 JSON_DEPTH_MAX: Final = 100
 """Lists and objects inside one another in a message."""
 
-INTEGER_DIGITS_MAX: Final = 4300
-"""Decimal digits of an integer; Python reads no longer ones by default."""
+INTEGER_BITS_MAX: Final = 14_000
+"""An integer in a message; Python refuses to read much longer ones from text."""
 
 PAGE_SESSIONS_MAX: Final = 10_000
 """Sessions in one page of a listing."""
@@ -39,3 +39,6 @@ TTL_S_MAX: Final = 100 * 366 * 24 * 3600
 
 NUMBER_MAX: Final = 2**32 - 1
 """The last number that a session can give."""
+
+EXPORT_PAGE_SESSIONS: Final = 1000
+"""Session names that an export reads at a time."""

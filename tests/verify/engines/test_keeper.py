@@ -23,7 +23,7 @@ RUN = """
 import os, sys, time
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.rundir import _keeper
-engine = start_engine(sys.argv[1])
+engine = start_engine(sys.argv[1], storage=sys.argv[2])
 print(engine.data_dir.parent, engine.pid, _keeper._pid, flush=True)
 {then}
 """
@@ -36,13 +36,23 @@ def _await(condition: Callable[[], bool], timeout_s: float = 15) -> bool:
     return condition()
 
 
-def _run(kind: str, then: str) -> tuple[subprocess.Popen[str], Path, int, int]:
+def _run(
+    kind: str, then: str, storage: str = "memory"
+) -> tuple[subprocess.Popen[str], Path, int, int]:
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN.format(then=then), kind], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN.format(then=then), kind, storage],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     home, pid, kept_by = process.stdout.readline().split()
     return process, Path(home), int(pid), int(kept_by)
+
+
+def _watches(kept_by: int) -> bool:
+    """Whether the keeper is past its own start: killed before that, a run is found dead at once."""
+    links = (os.readlink(path) for path in Path(f"/proc/{kept_by}/fd").iterdir())  # noqa: PTH115
+    return any("pidfd" in link for link in links)
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
@@ -74,7 +84,7 @@ def test_a_run_that_just_ends_leaves_nothing(then: str) -> None:
 
 def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN.format(then="time.sleep(60)"), "redis"],
+        [sys.executable, "-c", RUN.format(then="time.sleep(60)"), "redis", "memory"],
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,
@@ -86,11 +96,16 @@ def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
     assert _await(lambda: keeper.is_gone(int(pid)) and not Path(home).exists())
 
 
-def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive() -> None:
-    then = "child = os.fork()\nprint(child, flush=True)\ntime.sleep(60)"
-    process, home, pid, _ = _run("redis", then)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive(
+    tmp_path: Path, early: bool
+) -> None:
+    """In a directory of its own, which no other run sweeps."""
+    then = "child = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
+    process, home, pid, kept_by = _run("redis", then, str(tmp_path))
     assert process.stdout is not None
-    child = next(int(line) for line in process.stdout if line.strip() != "0")
+    child = int(process.stdout.readline())
+    assert early or _await(lambda: _watches(kept_by))
     process.kill()
     process.wait(20)
     try:

@@ -116,6 +116,20 @@ def test_every_test_gets_a_fresh_engine(pytester: pytest.Pytester) -> None:
     _run(pytester).assert_outcomes(passed=3)
 
 
+def test_an_engine_is_gone_before_the_next_test_begins(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import os, pytest\n"
+        "seen = []\n"
+        "def test_first(redis_engine, chroma_engine_factory):\n"
+        "    seen.extend([redis_engine, chroma_engine_factory()])\n"
+        "    seen.extend([engine.data_dir.parent for engine in seen])\n"
+        "def test_second():\n"
+        "    assert [engine.pid for engine in seen[:2]] == [None, None]\n"
+        "    assert [home.exists() for home in seen[2:]] == [False, False]\n"
+    )
+    _run(pytester).assert_outcomes(passed=2)
+
+
 def test_the_logs_of_engine_and_service_are_shown_when_a_test_fails(
     pytester: pytest.Pytester,
 ) -> None:

@@ -1,0 +1,62 @@
+"""SQLite, embedded: `sqlite:///relative.db`, `sqlite:////absolute/path.db`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.backends.sqlite.store import AsyncSqliteBackend, SqliteBackend
+from holdfast.commands import Settings
+from holdfast.errors import Refused, UsageError
+
+
+def _settings(asked: Settings) -> dict[str, Any]:
+    """The arguments that a URL stands for."""
+    url = urlsplit(asked.url)
+    if asked.replicas:
+        raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
+    if url.netloc:
+        raise UsageError(
+            f"{url.geturl()!r} names a host; a file has none. Write three slashes for a relative "
+            "path (sqlite:///memory.db), four for an absolute one (sqlite:////var/lib/memory.db)"
+        )
+    path = unquote(url.path[1:])
+    if not path or path == ":memory:" or "\0" in path:
+        raise UsageError(
+            "sqlite needs a file: memory that is gone with the process is what this store exists "
+            "to prevent. Write sqlite:///memory.db"
+        )
+    settings: dict[str, Any] = {"path": Path(path).absolute()}
+    for name, value in parse_qsl(url.query, keep_blank_values=True):
+        if name == "mode" and value in {"rw", "rwc"}:
+            settings["create"] = value == "rwc"
+        elif name == "busy_timeout_s":
+            settings["busy_timeout_s"] = _seconds(value)
+        else:
+            raise UsageError(
+                f"sqlite does not know {name}={value}; it knows mode=rw (the file must be there), "
+                "mode=rwc and busy_timeout_s"
+            )
+    return settings
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:  # noqa: PLR2004 - an hour is more than anybody waits
+        raise UsageError(f"busy_timeout_s must be seconds from 0 to 3600, not {value!r}")
+    return seconds
+
+
+def open_backend(asked: Settings) -> SqliteBackend:
+    """The backend for a URL, opened: the file is there, of our schema, and writable."""
+    return SqliteBackend(namespace=asked.namespace, **_settings(asked))
+
+
+async def open_backend_async(asked: Settings) -> AsyncSqliteBackend:
+    """The same for the async door; opening waits for a disk, so a thread does it."""
+    return AsyncSqliteBackend(await asyncio.to_thread(open_backend, asked))

@@ -1,0 +1,121 @@
+"""Opening a database: whose file it is, the settings that durability needs, migrations."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from holdfast.backends.queries import load_migrations
+from holdfast.backends.sqlite.mapping import BACKEND, mapped
+from holdfast.backends.sqlite.place import check_directory
+from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, UsageError
+
+APPLICATION_ID: Final = int.from_bytes(b"HOLD")
+MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+
+
+def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Connection:
+    """A connection that may write, on a database of the current schema.
+
+    Creates or migrates it when needed, safely when several processes do so at once.
+    """
+    check_directory(path)
+    if not create and not path.exists():
+        raise EngineUnreachable(
+            f"{path} does not exist; nothing was written. It is not created because the URL "
+            "says mode=rw, or because it was there before and has vanished",
+            operation="connect",
+            backend=BACKEND,
+        )
+    try:
+        connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
+        try:
+            _make_ready(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    except apsw.Error as error:
+        raise mapped(error, "connect") from error
+    return connection
+
+
+def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) -> apsw.Connection:
+    """A connection with our settings; it neither creates tables nor checks them."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(str(path), flags=flags)
+    connection.set_busy_timeout(round(busy_timeout_s * 1000))
+    connection.execute(
+        "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA trusted_schema=OFF; "
+        "PRAGMA cell_size_check=ON"
+    ).fetchall()  # apsw stops at the first row until it is asked for the next
+    return connection
+
+
+def _make_ready(connection: apsw.Connection, path: Path) -> None:
+    fresh = _whose(connection, path) == 0
+    connection.execute("PRAGMA journal_mode=WAL").fetchall()
+    _migrate(connection, path)
+    # Begins the -wal file, whose place is watched from now on.
+    connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
+    if fresh:
+        _sync_directory(path.parent)
+
+
+def _whose(connection: apsw.Connection, path: Path) -> int:
+    """The schema version of a database of ours, 0 of an empty one; raises for a stranger's."""
+    application = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    [(tables,)] = connection.execute("SELECT count(*) FROM sqlite_schema")
+    if application == 0 and tables == 0:
+        return 0
+    if application != APPLICATION_ID:
+        raise _error(
+            UsageError,
+            f"{path} is a database of another program (it has {tables} table(s) that are not "
+            "ours). Nothing was written. Name a file of its own for the memory",
+        )
+    if version > SCHEMA_VERSION:
+        raise _error(
+            FormatTooNew,
+            f"{path} has schema version {version}, from a later release; this one knows up to "
+            f"{SCHEMA_VERSION}. Nothing was written. Upgrade holdfast",
+        )
+    return version
+
+
+def _migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the schema up to date in one transaction; whoever comes second finds it done."""
+    if _pragma(connection, "user_version") == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for version in range(_whose(connection, path) + 1, SCHEMA_VERSION + 1):
+            connection.execute(MIGRATIONS[version - 1]).fetchall()
+            connection.execute(f"PRAGMA user_version={version}")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _pragma(connection: apsw.Connection, name: str) -> int:
+    [(value,)] = connection.execute(f"PRAGMA {name}")
+    return int(value)
+
+
+def _sync_directory(directory: Path) -> None:
+    """The name of a new file must survive a power cut as well as its contents."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _error(kind: type[HoldfastError], words: str) -> HoldfastError:
+    return kind(words, operation="connect", backend=BACKEND)

@@ -1,0 +1,94 @@
+"""The writer's view of the tables: it remembers rows, and adds messages in bulk.
+
+Every statement lets go of the interpreter lock and has to win it back, which under many
+threads costs more than the statement. So a group of appends should take few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import apsw
+
+from holdfast.backends.sqlite.tables import SQL, Row, Tables, place
+
+ROWS_MAX: Final = 1024
+BULK_MAX: Final = 32
+_BULK: Final = {
+    size: SQL["add_message"] + ", (?, ?, ?)" * (size - 1)
+    for size in (1 << power for power in range(BULK_MAX.bit_length()))
+}
+
+
+class Ledger(Tables):
+    """Tables inside write transactions: call `begin`, then steps, then `flush` and `committed`."""
+
+    def __init__(self, connection: apsw.Connection, namespace: bytes) -> None:
+        super().__init__(connection, namespace)
+        self._rows: dict[bytes, Row] = {}
+        self._version = -1
+        self._unwritten: list[int | bytes] = []
+
+    def begin(self) -> None:
+        """Rows are remembered only while no other connection has written since our commit."""
+        if self._connection.data_version() != self._version or len(self._rows) > ROWS_MAX:
+            self._rows.clear()
+
+    def committed(self) -> None:
+        """What is remembered is what is stored."""
+        self._version = self._connection.data_version()
+
+    def discard(self) -> None:
+        """The transaction failed: remember nothing of it."""
+        self._rows.clear()
+        self._unwritten.clear()
+
+    def session(self, name: bytes) -> Row | None:
+        """The row of a session; None if it was never written to."""
+        row = self._rows.get(name)
+        if row is None:
+            row = super().session(name)
+            if row is not None:
+                self._rows[name] = row
+        return row
+
+    def add_session(self, name: bytes) -> Row:
+        """A new, empty session."""
+        row = self._rows[name] = super().add_session(name)
+        return row
+
+    def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
+        """Give the next numbers to records; they are written by `flush`."""
+        for record in records:
+            row.last += 1
+            row.bytes += len(record)
+            self._unwritten += (place(row.id, row.last), row.bytes, record)
+
+    def remove_messages(self, row: Row) -> None:
+        """Delete every record up to the floor."""
+        self.flush()
+        super().remove_messages(row)
+
+    def records(
+        self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
+    ) -> list[tuple[int, bytes]]:
+        """Records with after < number < before, ascending."""
+        self.flush()
+        return super().records(row, after=after, before=before, limit=limit, forward=forward)
+
+    def sweep(self, now_ms: int, messages_max: int) -> bool:
+        """Free the room of one expired session, which may be one that is remembered."""
+        swept = super().sweep(now_ms, messages_max)
+        if swept:
+            self._rows.clear()
+        return swept
+
+    def flush(self) -> None:
+        """Write what was added, in as few statements as powers of two allow."""
+        values, begin = self._unwritten, 0
+        while begin < len(values):
+            size = min(1 << ((len(values) - begin) // 3).bit_length() - 1, BULK_MAX)
+            self._execute(_BULK[size], values[begin : begin + 3 * size])
+            begin += 3 * size
+        values.clear()

@@ -1,0 +1,54 @@
+-- Parameters are numbered in the order in which tables.py binds them.
+
+-- name: read_session
+SELECT id, floor, ttl_ms, expires_ms, state FROM sessions WHERE namespace = ?1 AND name = ?2
+
+-- name: read_newest
+-- Two plain look-ups cost a fifth of one join here.
+SELECT place & 0xffffffff, total FROM messages
+WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT 1
+
+-- name: add_session
+INSERT INTO sessions (namespace, name) VALUES (?1, ?2) RETURNING id
+
+-- name: save_session
+UPDATE sessions SET floor = ?2, ttl_ms = ?3, expires_ms = ?4, state = ?5 WHERE id = ?1
+
+-- name: add_message
+-- Repeated for several messages at once, hence no numbers.
+INSERT INTO messages (place, total, record) VALUES (?, ?, ?)
+
+-- name: remove_messages
+DELETE FROM messages WHERE place BETWEEN ?1 AND ?2
+
+-- name: newest
+SELECT place & 0xffffffff, record FROM messages
+WHERE place > ?1 AND place < ?2 ORDER BY place DESC LIMIT ?3
+
+-- name: oldest
+SELECT place & 0xffffffff, record FROM messages
+WHERE place > ?1 AND place < ?2 ORDER BY place ASC LIMIT ?3
+
+-- name: read_key
+SELECT first, last FROM keys WHERE session = ?1 AND digest = ?2
+
+-- name: add_key
+INSERT INTO keys (session, digest, first, last) VALUES (?1, ?2, ?3, ?4)
+
+-- name: all_keys
+SELECT digest, first, last FROM keys WHERE session = ?1 ORDER BY digest
+
+-- name: names
+-- With gone (?6), expired and forgotten sessions as well.
+SELECT name FROM sessions
+WHERE namespace = ?1 AND name >= ?2 AND name > ?3 AND name < ?4
+  AND (?6 OR (state = 'live' AND (expires_ms IS NULL OR expires_ms > ?5)))
+ORDER BY name LIMIT ?7
+
+-- name: expired
+SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT 1
+
+-- name: sweep_messages
+DELETE FROM messages WHERE place IN (
+    SELECT place FROM messages WHERE place BETWEEN ?1 AND ?2 LIMIT ?3
+)

@@ -1,0 +1,186 @@
+"""Each command as steps on the tables. Decisions come first: nothing is changed before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast import limits
+from holdfast.backends.sqlite.ledger import Ledger
+from holdfast.backends.sqlite.tables import Row, Tables
+from holdfast.commands import (
+    Append,
+    Command,
+    Copy,
+    Facts,
+    Forget,
+    Look,
+    Names,
+    Put,
+    Read,
+    Removed,
+    Rewrite,
+    Slice,
+    Take,
+    Written,
+    check_expect,
+)
+from holdfast.errors import Conflict, EngineFull
+from holdfast.model import Durability, SessionState
+
+BACKEND: Final = "sqlite"
+NEVER: Final = Facts(SessionState.NEVER)
+
+
+def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> Written:
+    """Number and add records, unless the key was used before."""
+    row = ledger.session(command.session)
+    if row is not None and command.key is not None:
+        used = ledger.key(row, command.key)
+        if used is not None:
+            return Written(*used, level, repeated=True)
+    _check(command, row, now_ms)
+    if row is None:
+        row = ledger.add_session(command.session)
+    elif row.state_at(now_ms) is SessionState.EXPIRED:
+        row.clear(SessionState.EXPIRED)
+        ledger.remove_messages(row)
+    written = _add(ledger, row, command, now_ms, level)
+    if command.key is not None:
+        ledger.add_key(row, command.key, written.first, written.last)
+    return written
+
+
+def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) -> Written:
+    """Remove what is visible and add records in its place."""
+    row = ledger.session(command.session)
+    _check(command, row, now_ms)
+    if row is None:
+        row = ledger.add_session(command.session)
+    else:
+        row.clear(SessionState.LIVE)
+        ledger.remove_messages(row)
+    return _add(ledger, row, command, now_ms, level)
+
+
+def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
+    end = 0 if row is None else row.end_at(now_ms)
+    check_expect(command.expect, end, operation=command.operation, backend=BACKEND)
+    if row is not None and row.last + len(command.records) > limits.NUMBER_MAX:
+        raise EngineFull(
+            f"the session has given {row.last} numbers and can give {limits.NUMBER_MAX} at most. "
+            "Nothing was written. Go on in a new session",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+
+
+def _add(
+    ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, level: Durability
+) -> Written:
+    first = row.last + 1
+    ledger.add_messages(row, command.records)
+    if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
+        row.state = SessionState.LIVE.value
+        row.set_ttl(command.ttl_ms, now_ms)
+        ledger.save(row)
+    return Written(first, row.last, level)
+
+
+def forget(ledger: Ledger, command: Forget, now_ms: int, _level: Durability) -> Removed:
+    """Erase records; the row stays as the tombstone, the keys stay used."""
+    row = ledger.session(command.session)
+    if row is None:
+        return Removed(0, 0, scrubbed=True)
+    visible = row.facts_at(now_ms)
+    row.clear(SessionState.FORGOTTEN)
+    row.ttl_ms = row.expires_ms = None
+    ledger.remove_messages(row)
+    ledger.save(row)
+    return Removed(visible.count, visible.bytes, scrubbed=False)
+
+
+def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
+    """Write a whole session, if there is none of that name."""
+    if ledger.session(command.session) is not None:
+        there = take(ledger, Take(command.session), now_ms)
+        if _equal(there, command.copy):
+            return False
+        raise Conflict(
+            "a session of that name is there already, and differs. It was left as it is",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+    facts, rows = command.copy.facts, command.copy.rows
+    row = ledger.add_session(command.session)
+    row.ttl_ms, row.expires_ms, row.state = facts.ttl_ms, facts.expires_ms, facts.state.value
+    row.floor = row.last = rows[0][0] - 1 if rows else facts.last
+    ledger.add_messages(row, [record for _, record in rows])
+    for key in command.copy.keys:
+        ledger.add_key(row, *key)
+    ledger.save(row)
+    return True
+
+
+def _equal(one: Copy, other: Copy) -> bool:
+    return (
+        one.facts == other.facts
+        and list(one.rows) == list(other.rows)
+        and sorted(one.keys) == sorted(other.keys)
+    )
+
+
+def read(tables: Tables, command: Read, now_ms: int) -> Slice:
+    """A page of what is visible."""
+    row = tables.session(command.session)
+    if row is None:
+        return Slice(SessionState.NEVER, 0, ())
+    end = row.end_at(now_ms)
+    rows: Sequence[tuple[int, bytes]] = ()
+    if end:
+        rows = tables.records(
+            row,
+            after=command.after or 0,
+            before=command.before,
+            limit=command.limit,
+            forward=command.forward,
+        )
+    return Slice(row.state_at(now_ms), end, rows)
+
+
+def look(tables: Tables, command: Look, now_ms: int) -> Facts:
+    """The facts of a session."""
+    row = tables.session(command.session)
+    return NEVER if row is None else row.facts_at(now_ms)
+
+
+def names(tables: Tables, command: Names, now_ms: int) -> list[bytes]:
+    """A page of session names."""
+    return tables.names(
+        command.prefix, command.after, command.limit, gone=command.gone, now_ms=now_ms
+    )
+
+
+def take(tables: Tables, command: Take, now_ms: int) -> Copy:
+    """A whole session."""
+    row = tables.session(command.session)
+    if row is None:
+        return Copy(NEVER, (), ())
+    rows: Sequence[tuple[int, bytes]] = ()
+    if row.end_at(now_ms):
+        rows = tables.records(row, after=0, before=None, limit=None, forward=True)
+    return Copy(row.facts_at(now_ms), rows, tables.keys(row))
+
+
+WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], Any]]] = {
+    Append: append,
+    Rewrite: rewrite,
+    Forget: forget,
+    Put: put,
+}
+READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
+    Read: read,
+    Look: look,
+    Names: names,
+    Take: take,
+}

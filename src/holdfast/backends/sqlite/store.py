@@ -1,0 +1,209 @@
+"""The embedded default: one file, one log, safe for threads, tasks and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite.connection import open_database
+from holdfast.backends.sqlite.group import GroupCommit, Pending
+from holdfast.backends.sqlite.mapping import BACKEND, mapped
+from holdfast.backends.sqlite.place import (
+    CONTAINER_FILE_SYSTEMS,
+    Watch,
+    durability_on,
+    file_system_here,
+)
+from holdfast.backends.sqlite.readers import READERS_MAX, Readers
+from holdfast.backends.sqlite.tables import clock_ms
+from holdfast.backends.sqlite.writer import Writer
+from holdfast.commands import Command
+from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
+from holdfast.model import Durability
+
+R = TypeVar("R")
+
+
+class Database:
+    """One opened file: its writer, its readers, and where its files were when it was opened."""
+
+    def __init__(
+        self, path: Path, namespace: bytes, *, create: bool, busy_timeout_s: float
+    ) -> None:
+        connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
+        self.file_system = file_system_here(path)
+        self.durability = durability_on(self.file_system)
+        self.watch = Watch(path)
+        self.writer = Writer(
+            connection,
+            namespace,
+            level=self.durability,
+            missing=self.watch.missing,
+            busy_timeout_s=busy_timeout_s,
+        )
+        self.readers = Readers(path, namespace, busy_timeout_s=busy_timeout_s)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.readers.close()
+        self.writer.close()
+
+
+class SqliteSetup:
+    """What the place of the file means for what an ack survives."""
+
+    name = BACKEND
+    path: Path
+    file_system: str
+    durability: Durability
+
+    def weakness(self, require: Durability) -> str:
+        """Why a level above `durability` cannot be kept."""
+        if require is Durability.REPLICA:
+            return "SQLite has no replicas. Use PostgreSQL or Redis for that level"
+        return (
+            f"{self.path.parent} is on {self.file_system}, which is memory and gone at power loss. "
+            "Move the file to a disk, or say require=Durability.PROCESS"
+        )
+
+    def risk(self) -> str | None:
+        """A container's own layer goes with the container."""
+        if self.file_system not in CONTAINER_FILE_SYSTEMS:
+            return None
+        return (
+            f"{self.path} is on {self.file_system}, the writable layer of a container: it is "
+            "removed together with the container. Mount a volume for the data directory"
+        )
+
+
+class SqliteBackend(SqliteSetup):
+    """Commands on one SQLite file, for every thread of this process."""
+
+    def __init__(
+        self, path: Path, *, namespace: bytes, create: bool = True, busy_timeout_s: float = 5.0
+    ) -> None:
+        self.path = path
+        self._namespace = namespace
+        self._busy_timeout_s = busy_timeout_s
+        self._process = os.getpid()
+        self._gone = False
+        self._closed = False
+        self._opening = threading.Lock()
+        self._database = self._open(create=create)
+        self._group = GroupCommit(self._commit)
+        self.durability = self._database.durability
+        self.file_system = self._database.file_system
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out one command and return when it is done."""
+        self._check_process()
+        if not command.writes:
+            return self._read(command)
+        reply: R = self._group.run(command)
+        return reply
+
+    def submit(self, command: Command[R]) -> asyncio.Future[R]:
+        """Queue a write; its future belongs to the running event loop."""
+        self._check_process()
+        return self._group.submit(command)
+
+    def close(self) -> None:
+        """Finish what is queued, then close every connection."""
+        if self._process != os.getpid():
+            return  # they are the parent's: closing them here could break its locks
+        self._group.close()
+        with self._group.alone(), self._opening:
+            if not self._closed:
+                self._closed = True
+                self._database.close()
+
+    def _commit(self, group: Sequence[Pending]) -> None:
+        try:
+            self._opened().writer.commit(group)
+        except HoldfastError as error:
+            for pending in group:
+                pending.error = error
+
+    def _read(self, command: Command[R]) -> R:
+        """One transaction, hence one instant."""
+        database = self._opened()
+        try:
+            with database.readers.borrow() as (connection, tables):
+                connection.execute("BEGIN")
+                try:
+                    reply: R = steps.READS[type(command)](tables, command, clock_ms())
+                    return reply
+                finally:
+                    connection.execute("COMMIT")
+        except apsw.Error as error:
+            database.watch.doubt()
+            raise mapped(error, command.operation) from error
+
+    def _opened(self) -> Database:
+        """The database, if its files are where they were; says so once when they are not."""
+        database = self._database
+        gone = database.watch.missing_lately()
+        if gone is None:
+            self._gone = False
+            return database
+        with self._opening:
+            if self._gone and not self._closed and database is self._database:
+                return self._reopen(database)
+            self._gone = True
+        raise EngineUnreachable(
+            f"{gone} is no longer the file that this store opened: it was moved or deleted. "
+            "Nothing was written. Put it back; an empty one is not created in its place",
+            backend=BACKEND,
+        )
+
+    def _reopen(self, old: Database) -> Database:
+        """Another file has come into the place, such as a restored backup: go on with it."""
+        self._database = self._open(create=False)
+        self._gone = False
+        old.close()
+        return self._database
+
+    def _open(self, *, create: bool) -> Database:
+        return Database(
+            self.path, self._namespace, create=create, busy_timeout_s=self._busy_timeout_s
+        )
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise StoreClosed(
+                "this store was opened by another process; nothing was sent. A SQLite connection "
+                "must not cross a fork: connect again in the child",
+                backend=BACKEND,
+            )
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+
+
+class AsyncSqliteBackend(SqliteSetup):
+    """The same for tasks: writes queue for the writer's thread, reads run in a few threads."""
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._backend = backend
+        self.path, self.file_system = backend.path, backend.file_system
+        self._threads = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="holdfast-sqlite-reader")
+        self.durability = backend.durability
+
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out one command without holding up the event loop."""
+        if command.writes:
+            return await self._backend.submit(command)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._backend.execute, command)
+
+    async def close(self) -> None:
+        """Finish what is queued, then close every connection."""
+        await asyncio.get_running_loop().run_in_executor(None, self._backend.close)
+        self._threads.shutdown(wait=False)

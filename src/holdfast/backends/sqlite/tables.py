@@ -1,0 +1,161 @@
+"""The tables of one connection: each method is a step inside an open transaction."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from holdfast import limits
+from holdfast.backends.queries import load_queries
+from holdfast.commands import TTL_KEEP, TTL_NEVER, Facts
+from holdfast.model import SessionState
+
+SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
+_NUMBER_BITS: Final = 32
+
+
+def clock_ms() -> int:
+    """The engine's clock. SQLite runs in this process, so it is the clock of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Row:
+    """A session as the tables hold it. Of its numbers, those above the floor are there."""
+
+    id: int
+    floor: int = 0
+    ttl_ms: int | None = None
+    expires_ms: int | None = None
+    state: str = "live"
+    last: int = 0
+    bytes: int = 0
+
+    def state_at(self, now_ms: int) -> SessionState:
+        """Expiry is decided when it is looked at; sweeping only frees the room."""
+        if self.state != "live":
+            return SessionState(self.state)
+        if self.expires_ms is not None and self.expires_ms <= now_ms:
+            return SessionState.EXPIRED
+        return SessionState.LIVE
+
+    def end_at(self, now_ms: int) -> int:
+        """The last visible number, 0 if nothing is."""
+        visible = self.last > self.floor and self.state_at(now_ms) is SessionState.LIVE
+        return self.last if visible else 0
+
+    def set_ttl(self, ttl_ms: int, now_ms: int) -> None:
+        """Start the time to live anew, as the write asks."""
+        if ttl_ms != TTL_KEEP:
+            self.ttl_ms = None if ttl_ms == TTL_NEVER else ttl_ms
+        # One more, because the present millisecond has begun already: never before its time.
+        self.expires_ms = None if self.ttl_ms is None else now_ms + self.ttl_ms + 1
+
+    def clear(self, state: SessionState) -> None:
+        """Nothing given so far is visible any more."""
+        self.floor, self.bytes, self.state = self.last, 0, state.value
+
+    def facts_at(self, now_ms: int) -> Facts:
+        """The facts at an instant."""
+        state = self.state_at(now_ms)
+        count, size = (self.last - self.floor, self.bytes) if state is SessionState.LIVE else (0, 0)
+        return Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms)
+
+
+class Tables:
+    """Statements on one connection, within one namespace."""
+
+    def __init__(self, connection: apsw.Connection, namespace: bytes) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+        self._namespace = namespace
+
+    def session(self, name: bytes) -> Row | None:
+        """The row of a session; None if it was never written to."""
+        for found in self._execute(SQL["read_session"], (self._namespace, name)):
+            row = Row(*found)
+            row.last = row.floor
+            bounds = (place(row.id, row.floor), place(row.id, limits.NUMBER_MAX))
+            for row.last, row.bytes in self._execute(SQL["read_newest"], bounds):
+                pass
+            return row
+        return None
+
+    def add_session(self, name: bytes) -> Row:
+        """A new, empty session."""
+        [(identity,)] = self._execute(SQL["add_session"], (self._namespace, name))
+        return Row(identity)
+
+    def save(self, row: Row) -> None:
+        """Write a row back."""
+        columns = (row.id, row.floor, row.ttl_ms, row.expires_ms, row.state)
+        self._execute(SQL["save_session"], columns)
+
+    def remove_messages(self, row: Row) -> None:
+        """Delete every record up to the floor."""
+        self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, row.floor)))
+
+    def records(
+        self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
+    ) -> list[tuple[int, bytes]]:
+        """Records with after < number < before, ascending."""
+        low = place(row.id, max(after, row.floor))
+        high = place(row.id, row.last + 1 if before is None else min(before, row.last + 1))
+        query = SQL["oldest" if forward else "newest"]
+        found: list[Any] = self._execute(
+            query, (low, high, -1 if limit is None else limit)
+        ).fetchall()
+        if not forward:
+            found.reverse()
+        return found
+
+    def key(self, row: Row, digest: bytes) -> tuple[int, int] | None:
+        """The numbers that a key was used for."""
+        for first, last in self._execute(SQL["read_key"], (row.id, digest)):
+            return first, last
+        return None
+
+    def add_key(self, row: Row, digest: bytes, first: int, last: int) -> None:
+        """Note that a key was used."""
+        self._execute(SQL["add_key"], (row.id, digest, first, last))
+
+    def keys(self, row: Row) -> list[tuple[bytes, int, int]]:
+        """Every key that was used."""
+        found: list[Any] = self._execute(SQL["all_keys"], (row.id,)).fetchall()
+        return found
+
+    def names(
+        self, prefix: bytes, after: bytes | None, limit: int, *, gone: bool, now_ms: int
+    ) -> list[bytes]:
+        """Session names in order. No UTF-8 holds the byte 255, so it bounds every prefix."""
+        bounds = (prefix, after or b"", prefix + b"\xff")
+        found = self._execute(SQL["names"], (self._namespace, *bounds, now_ms, gone, limit))
+        return [name for (name,) in found]
+
+    def sweep(self, now_ms: int, messages_max: int) -> bool:
+        """Free the room of one expired session, at most so many messages; whether there was one.
+
+        First the whole session is marked, so that no clock can bring half of it back.
+        """
+        for namespace, name in self._execute(SQL["expired"], (now_ms,)):
+            row = Tables(self._connection, namespace).session(name)
+            break
+        else:
+            return False
+        if row is not None:
+            row.clear(SessionState.EXPIRED)
+            bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
+            self._execute(SQL["sweep_messages"], bounds)
+            if self._connection.changes() < messages_max:
+                row.expires_ms = None
+            self.save(row)
+        return True
+
+
+def place(session: int, seq: int) -> int:
+    """Where a message stands in the one b-tree of all messages."""
+    return session << _NUMBER_BITS | min(seq, limits.NUMBER_MAX)

@@ -1,0 +1,156 @@
+"""The one writing connection of a process: groups of writes, each group in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import apsw
+
+from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite.group import Pending
+from holdfast.backends.sqlite.ledger import Ledger
+from holdfast.backends.sqlite.mapping import BACKEND, mapped
+from holdfast.backends.sqlite.tables import clock_ms
+from holdfast.commands import Forget
+from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
+from holdfast.model import Durability
+
+SWEEP_INTERVAL_S: Final = 1.0
+SWEEP_MESSAGES_MAX: Final = 1000
+SCRUB_TIMEOUT_S: Final = 0.25
+
+
+class Writer:
+    """Carries out groups of writes; every write gets a reply or an error, and none both.
+
+    `missing` names a file of the database that is no longer where it was opened, or None.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        namespace: bytes,
+        *,
+        level: Durability,
+        missing: Callable[[], str | None],
+        busy_timeout_s: float,
+    ) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+        self._ledger = Ledger(connection, namespace)
+        self._level = level
+        self._missing = missing
+        self._busy_timeout_s = busy_timeout_s
+        self._sweep_at_s = 0.0
+
+    def commit(self, group: Sequence[Pending]) -> None:
+        """Apply a group in one transaction and sync it once."""
+        committing = False
+        try:
+            self._execute("BEGIN IMMEDIATE")
+            self._apply(group)
+            committing = True
+            self._execute("COMMIT")
+            self._ledger.committed()
+        except apsw.Error as error:
+            self._roll_back()
+            self._explain(group, error, committing=committing)
+        except BaseException as error:
+            self._roll_back()
+            _fail(group, _interrupted(error, committing=committing))
+            raise
+        else:
+            self._confirm(group)
+
+    def close(self) -> None:
+        """Close the connection; the last one to close folds the -wal file in."""
+        self._connection.close()
+
+    def _apply(self, group: Sequence[Pending]) -> None:
+        now_ms = clock_ms()
+        self._ledger.begin()
+        for pending in group:
+            pending.error = None
+            step = steps.WRITES[type(pending.command)]
+            try:
+                pending.reply = step(self._ledger, pending.command, now_ms, self._level)
+            except HoldfastError as error:  # a decision: it was taken before anything changed
+                pending.error = error
+        self._sweep(now_ms)
+        self._ledger.flush()
+
+    def _sweep(self, now_ms: int) -> None:
+        """Free the room of an expired session now and then, a bounded bit inside a write."""
+        now_s = time.monotonic()
+        if now_s >= self._sweep_at_s:
+            swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
+            self._sweep_at_s = now_s + (0.0 if swept else SWEEP_INTERVAL_S)
+
+    def _confirm(self, group: Sequence[Pending]) -> None:
+        """After the commit: are the files still where the next reader will look for them?"""
+        gone = self._missing()
+        if gone is not None:
+            for pending in group:
+                pending.error = pending.error or _moved(gone, pending.command.operation)
+        elif any(type(pending.command) is Forget for pending in group):
+            self._scrub(group)
+
+    def _scrub(self, group: Sequence[Pending]) -> None:
+        """Empty the -wal file, so that no copy of what was forgotten is left in it.
+
+        Deleted rows were overwritten in the commit. A reader that is at work holds the old
+        pages; then the next checkpoint does it, and `scrubbed` says that it is not done yet.
+        """
+        self._connection.set_busy_timeout(round(SCRUB_TIMEOUT_S * 1000))
+        try:
+            [(busy, _, _)] = self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except apsw.Error:
+            busy = 1
+        finally:
+            self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
+        for pending in group:
+            if type(pending.command) is Forget and pending.error is None:
+                pending.reply = replace(pending.reply, scrubbed=not busy)
+
+    def _explain(self, group: Sequence[Pending], error: apsw.Error, *, committing: bool) -> None:
+        if isinstance(error, apsw.FullError) and len(group) > 1:
+            for pending in group:  # the one that is too large must not take the others with it
+                self.commit((pending,))
+            return
+        for pending in group:
+            pending.error = mapped(error, pending.command.operation, committing=committing)
+
+    def _roll_back(self) -> None:
+        self._ledger.discard()
+        if self._connection.in_transaction:
+            try:
+                self._execute("ROLLBACK")
+            except apsw.Error:
+                # SQLite has rolled back by itself, or will when the connection is closed; an
+                # uncommitted transaction is visible to nobody either way.
+                return
+
+
+def _fail(group: Sequence[Pending], error: HoldfastError) -> None:
+    for pending in group:
+        pending.error = error
+
+
+def _interrupted(error: BaseException, *, committing: bool) -> HoldfastError:
+    kind: Any = OutcomeUnknown if committing else EngineUnreachable
+    outcome = "it may or may not have happened" if committing else "nothing was written"
+    ours: HoldfastError = kind(f"the write was interrupted; {outcome} ({error!r})", backend=BACKEND)
+    ours.__cause__ = error
+    return ours
+
+
+def _moved(name: str, operation: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{name} was moved or deleted during the write, which went to wherever that file is now. "
+        "Put it back and retry with the same key",
+        operation=operation,
+        backend=BACKEND,
+    )

@@ -1,0 +1,194 @@
+"""The `holdfast` command: arguments only. What it prints is in `terminal.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import click
+
+from holdfast import terminal
+from holdfast._version import __version__
+from holdfast.connection import connect
+from holdfast.contract import Store
+from holdfast.errors import HoldfastError, OutcomeUnknown, UsageError, VerifyError
+
+EXIT_BROKEN: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNKNOWN: Final = 3
+EXIT_KIT: Final = 4
+
+PAGE: Final = 1000
+
+
+class Group(click.Group):
+    """Commands in the order in which a reader needs them; our errors become exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As they were declared."""
+        del ctx
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error of the tree is told in words, without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            terminal.complain(error)
+            ctx.exit(exit_code(error))
+
+
+def exit_code(error: HoldfastError) -> int:
+    """2 wrong arguments, 3 unknown, 4 the kit failed, otherwise 1: it was not done."""
+    if isinstance(error, UsageError):
+        return EXIT_USAGE
+    if isinstance(error, OutcomeUnknown):
+        return EXIT_UNKNOWN
+    return EXIT_KIT if isinstance(error, VerifyError) else EXIT_BROKEN
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def main() -> None:
+    """Memory for LLM apps that does not forget, and the proof.
+
+    Commands that read a store take its URL from --store or the environment variable
+    HOLDFAST_STORE; without either it is sqlite:///memory.db.
+    """
+
+
+def store_options(command: Any) -> Any:
+    """--store and --namespace."""
+    command = click.option(
+        "--namespace", default="default", show_default=True, help="Which application's sessions."
+    )(command)
+    return click.option(
+        "--store",
+        "url",
+        envvar="HOLDFAST_STORE",
+        default="sqlite:///memory.db",
+        show_default=True,
+        help="URL of the store.",
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+
+
+@contextmanager
+def opened(url: str, namespace: str, *, create: bool = False) -> Iterator[Store]:
+    """The store of a command. To look at a file that is not there must not create it."""
+    if not create and url.startswith("sqlite:") and "mode=" not in url:
+        url += ("&" if "?" in url else "?") + "mode=rw"
+    with connect(url, namespace=namespace) as store:
+        yield store
+
+
+@main.command()
+@store_options
+@click.option("--prefix", default="", help="Only ids that begin so.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@json_option
+def sessions(url: str, namespace: str, prefix: str, limit: int | None, *, as_json: bool) -> None:
+    """List live sessions, with their sizes and when they expire."""
+    with opened(url, namespace) as store:
+        terminal.show_sessions((store.stat(name) for name in _names(store, prefix, limit)), as_json)
+
+
+def _names(store: Store, prefix: str, limit: int | None) -> Iterator[str]:
+    after: str | None = None
+    left = limit
+    while left is None or left > 0:
+        page = store.sessions(prefix=prefix, after=after, limit=min(left or PAGE, PAGE))
+        if not page:
+            return
+        yield from page
+        after = page[-1]
+        left = None if left is None else left - len(page)
+
+
+@main.command()
+@click.argument("session")
+@store_options
+@click.option("--limit", type=click.IntRange(0), help="The newest so many.")
+@click.option("--before", type=click.IntRange(0), help="Only numbers below this one.")
+@click.option("--after", type=click.IntRange(0), help="Only numbers above this one.")
+@json_option
+def history(
+    session: str,
+    url: str,
+    namespace: str,
+    limit: int | None,
+    before: int | None,
+    after: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show the messages of a session, oldest first."""
+    with opened(url, namespace) as store:
+        found = store.history(session, limit=limit, before=before, after=after)
+    terminal.show_history(session, found, as_json)
+
+
+@main.command()
+@click.argument("session")
+@store_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def forget(session: str, url: str, namespace: str, *, yes: bool, as_json: bool) -> None:
+    """Erase a session for good."""
+    with opened(url, namespace) as store:
+        if not yes:
+            count = store.stat(session).count
+            click.confirm(f"Erase {count} message(s) of {session!r} for good?", abort=True)
+        terminal.show_erased(store.forget(session), as_json)
+
+
+@main.command()
+@store_options
+@click.option("--prefix", default="", help="Only sessions whose ids begin so.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
+    """Write every session as JSON Lines, exactly, for `holdfast load`."""
+    with opened(url, namespace) as store:
+        if output is None:
+            terminal.write_lines(store.export(prefix=prefix), sys.stdout)
+        else:
+            terminal.write_file(store.export(prefix=prefix), output)
+
+
+@main.command()
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@store_options
+@json_option
+def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
+    """Read sessions from an export; each one is loaded whole or not at all."""
+    with opened(url, namespace, create=True) as store:
+        terminal.show_loaded(store.load(file), as_json)
+
+
+@main.command()
+@json_option
+def engines(*, as_json: bool) -> None:
+    """Show the real engines found here, and how to get the others."""
+    terminal.show_engines(as_json)
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    r"""Print the completion script of a shell.
+
+    \b
+    bash: eval "$(holdfast completion bash)"
+    zsh:  eval "$(holdfast completion zsh)"
+    fish: holdfast completion fish | source
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
+
+    kind = get_completion_class(shell)
+    if kind is not None:
+        click.echo(kind(main, {}, "holdfast", "_HOLDFAST_COMPLETE").source())

@@ -1,0 +1,162 @@
+"""Message to bytes and back, exactly. Pure.
+
+A record is one JSON object, as bytes:
+
+    {"v":1,"crc":"1c291ca3","msg":{"id":…,"role":…,"content":…,"at":…,"extra":{…}}}
+
+`crc` is the CRC-32 of the bytes of `msg` as they stand. The bytes are UTF-8 in which lone
+surrogates are allowed, so any Python text survives in any engine. A field of `msg` that
+this release does not know is kept in `Message.unknown` and written again.
+
+Version 0, from before the first release, was the bare OpenAI dictionary. It is read for
+ever, and is the example that a later upgrade follows: add a reader to `READERS`, keep the
+old ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast import limits
+from holdfast.errors import (
+    Damaged,
+    FormatTooNew,
+    HoldfastError,
+    InvalidMessage,
+    LimitExceeded,
+    StoredDataError,
+)
+from holdfast.model import Message, check_message
+
+VERSION: Final = 1
+
+_HEAD = b'{"v":1,"crc":"'
+_MIDDLE = b'","msg":'
+_CRC_END = len(_HEAD) + 8
+_BODY = _CRC_END + len(_MIDDLE)
+_ANY_HEAD = re.compile(rb'\{"v":(\d{1,9}),')
+
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+_from_json = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring
+
+
+def json_bytes(value: Any) -> bytes:
+    """Compact JSON in which lone surrogates are allowed; equal values give equal bytes."""
+    return _to_json(value).encode("utf-8", "surrogatepass")
+
+
+def json_value(data: bytes) -> Any:
+    """The inverse of `json_bytes`; ValueError where it is none."""
+    return _from_json(data.decode("utf-8", "surrogatepass"))
+
+
+def encode(message: Message) -> bytes:
+    """The record of a message, in the current version. It decodes to an equal message."""
+    check_message(message)  # again: lists and dicts may have changed since it was made
+    try:
+        body = _body(message).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidMessage(f"JSON cannot carry this message: {error}") from error
+    if len(body) > limits.MESSAGE_BYTES_MAX:
+        raise LimitExceeded(
+            f"the message takes {len(body):,} bytes; {limits.MESSAGE_BYTES_MAX:,} is the most. "
+            "Nothing was written. Split it, or store a reference to the large part"
+        )
+    return b"%b%08x%b%b}" % (_HEAD, zlib.crc32(body), _MIDDLE, body)
+
+
+def _body(message: Message) -> str:
+    """The JSON of `msg`; written out by hand because every append waits for it."""
+    content, at = message.content, message.created_at
+    parts = [
+        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":',
+        _quoted(content) if isinstance(content, str) else _to_json(content),
+        ',"at":null' if at is None else f',"at":"{at.isoformat()}"',
+    ]
+    if message.extra:
+        parts.append(f',"extra":{_to_json(message.extra)}')
+    if message.unknown:
+        parts.append(f",{_to_json(message.unknown)[1:-1]}")
+    parts.append("}")
+    return "".join(parts)
+
+
+def decode(record: bytes, seq: int | None = None) -> Message:
+    """The message of a record of any known version; `Damaged` or `FormatTooNew` otherwise."""
+    try:
+        if record.startswith(_HEAD):
+            return _read_v1(record, seq)
+        version = record_version(record)
+        if version in READERS:
+            return READERS[version](record, seq)
+    except StoredDataError:
+        raise
+    except HoldfastError as error:  # what a stored message lacks is damage, whoever wrote it
+        raise Damaged(str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(f"not a readable record ({type(error).__name__}: {error})") from error
+    if version > VERSION:
+        raise FormatTooNew(
+            f"written in record version {version}; this release reads up to {VERSION}. Upgrade"
+        )
+    raise Damaged(f"record version {version} never existed")
+
+
+def record_version(record: bytes) -> int:
+    """The version that a record names; 0 where it names none."""
+    found = _ANY_HEAD.match(record)
+    return int(found[1]) if found else 0
+
+
+def _read_v1(record: bytes, seq: int | None) -> Message:
+    body = record[_BODY:-1]
+    if record[-1:] != b"}":
+        raise Damaged("the record is cut short")
+    if record[:_BODY] != b"%b%08x%b" % (_HEAD, zlib.crc32(body), _MIDDLE):
+        raise Damaged("the checksum does not match: the bytes are not those that were written")
+    fields = _from_json(body.decode("utf-8", "surrogatepass"))
+    at = fields.pop("at")
+    return _trusted(
+        fields.pop("role"),
+        fields.pop("content"),
+        fields.pop("id"),
+        None if at is None else datetime.fromisoformat(at),
+        fields.pop("extra", None) or {},
+        fields,
+        seq,
+    )
+
+
+def _read_v0(record: bytes, seq: int | None) -> Message:
+    """The bare OpenAI dictionary: no id, no time, no checksum."""
+    fields = json_value(record)
+    if not isinstance(fields, dict):
+        raise Damaged("not a readable record (no JSON object)")
+    message = Message.from_openai(fields)
+    return _trusted(
+        message.role, message.content, f"v0-{zlib.crc32(record):08x}", None, message.extra, {}, seq
+    )
+
+
+READERS: dict[int, Callable[[bytes, int | None], Message]] = {0: _read_v0, 1: _read_v1}
+
+_set = object.__setattr__
+
+
+def _trusted(*values: Any) -> Message:
+    """A message from fields that were checked when they were written (and by the checksum)."""
+    message = Message.__new__(Message)
+    for name, value in zip(_SLOTS, values, strict=True):
+        _set(message, name, value)
+    return message
+
+
+_SLOTS = ("role", "content", "id", "created_at", "extra", "unknown", "seq")

@@ -1,0 +1,236 @@
+"""What an operation asks of a backend, and what the backend answers: bytes and numbers only.
+
+A command is one atomic step of one engine. Session names, keys and records arrive encoded,
+so that no backend needs to know what a message is, and none can get its encoding wrong.
+Nobody changes a command or a reply; they are not frozen because each append makes several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from holdfast.errors import Conflict
+from holdfast.model import Durability, SessionState
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+TTL_KEEP: Final = -1
+"""Refresh by the session's own time to live; a session without one gets none."""
+TTL_NEVER: Final = 0
+"""From now on the session does not expire."""
+
+
+class Command(Generic[R_co]):
+    """One atomic step; `R` is the type of its reply."""
+
+    __slots__ = ()
+    operation: ClassVar[str]
+    writes: ClassVar[bool] = False
+
+
+@dataclass(slots=True)
+class Written:
+    """Numbers `first` to `last` are on `durability`; `repeated` if an earlier try wrote them."""
+
+    first: int
+    last: int
+    durability: Durability
+    repeated: bool = False
+    token: str | None = None
+
+
+@dataclass(slots=True)
+class Append(Command[Written]):
+    """Add records to the end; nothing, if `key` was used before. `Conflict` on `expect`."""
+
+    operation: ClassVar[str] = "append"
+    writes: ClassVar[bool] = True
+    session: bytes
+    records: Sequence[bytes]
+    key: bytes | None = None
+    expect: int | None = None
+    ttl_ms: int = TTL_KEEP
+
+
+@dataclass(slots=True)
+class Rewrite(Command[Written]):
+    """Put records in the place of all that is visible, under new numbers."""
+
+    operation: ClassVar[str] = "rewrite"
+    writes: ClassVar[bool] = True
+    session: bytes
+    records: Sequence[bytes]
+    expect: int | None = None
+    ttl_ms: int = TTL_KEEP
+
+
+@dataclass(slots=True)
+class Removed:
+    """How much a forget erased, and whether the engine's files are clean of it."""
+
+    messages: int
+    bytes: int
+    scrubbed: bool
+
+
+@dataclass(slots=True)
+class Forget(Command[Removed]):
+    """Erase all records; keep the last number and the used keys, so that nothing returns."""
+
+    operation: ClassVar[str] = "forget"
+    writes: ClassVar[bool] = True
+    session: bytes
+
+
+@dataclass(slots=True)
+class Slice:
+    """Records of one instant, ascending. `end` is the last visible number, 0 if none."""
+
+    state: SessionState
+    end: int
+    rows: Sequence[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class Read(Command[Slice]):
+    """Visible records with after < number < before: the newest `limit`, or the oldest if `forward`."""
+
+    operation: ClassVar[str] = "history"
+    session: bytes
+    limit: int | None = None
+    before: int | None = None
+    after: int | None = None
+    token: str | None = None
+    """The token of an ack: what is read must be at least as new, from a replica too."""
+
+    @property
+    def forward(self) -> bool:
+        """With `after`, a page grows from its lower end."""
+        return self.after is not None
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the engine knows of a session without reading its records."""
+
+    state: SessionState
+    last: int = 0
+    count: int = 0
+    bytes: int = 0
+    ttl_ms: int | None = None
+    expires_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Look(Command[Facts]):
+    """The facts of one session, at one instant."""
+
+    operation: ClassVar[str] = "stat"
+    session: bytes
+
+
+@dataclass(slots=True)
+class Names(Command[Sequence[bytes]]):
+    """Session names after `after` that begin with `prefix`, ascending by bytes.
+
+    Live ones only, or with `gone` the expired and forgotten too.
+    """
+
+    operation: ClassVar[str] = "sessions"
+    prefix: bytes
+    after: bytes | None
+    limit: int
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Copy:
+    """A whole session, as it moves from one engine to another."""
+
+    facts: Facts
+    rows: Sequence[tuple[int, bytes]]
+    keys: Sequence[tuple[bytes, int, int]]
+    """(digest, first, last) of every key that was used."""
+
+
+@dataclass(slots=True)
+class Take(Command[Copy]):
+    """A whole session at one instant: what is visible, and what must never come back."""
+
+    operation: ClassVar[str] = "export"
+    session: bytes
+
+
+@dataclass(slots=True)
+class Put(Command[bool]):
+    """Write a whole session under its old numbers; False if it is there already, equal.
+
+    `Conflict` if the session was ever used and is not equal.
+    """
+
+    operation: ClassVar[str] = "load"
+    writes: ClassVar[bool] = True
+    session: bytes
+    copy: Copy
+
+
+Operation = Generator[Command[Any], Any, R]
+"""A pure operation: it yields commands, is sent their replies, and returns its result."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What `connect` was asked for. The URL may hold a password: it never goes into words."""
+
+    url: str
+    namespace: bytes
+    require: Durability
+    replicas: tuple[str, ...] = ()
+
+
+class Setup(Protocol):
+    """What a backend found out about the engine when it was opened."""
+
+    name: str
+    durability: Durability
+    """What every ack survives, at least."""
+
+    def weakness(self, require: Durability) -> str:
+        """Why a level above `durability` cannot be kept, and the setting to change."""
+
+    def risk(self) -> str | None:
+        """What may take the data away later although each ack is true; None if nothing is seen."""
+
+
+class Backend(Setup, Protocol):
+    """Our store for one engine, behind the sync door. Safe to use from several threads."""
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out one command, or raise an error of the tree."""
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the engine. Twice is once."""
+
+
+class AsyncBackend(Setup, Protocol):
+    """The same behind the async door."""
+
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out one command, or raise an error of the tree."""
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the engine. Twice is once."""
+
+
+def check_expect(expect: int | None, end: int, *, operation: str, backend: str) -> None:
+    """Raise `Conflict` unless the session ends at `expect`."""
+    if expect is not None and expect != end:
+        raise Conflict(
+            f"the session ends at {end}, not at {expect}: somebody wrote in between. "
+            "Nothing was written. Read it again and decide anew",
+            operation=operation,
+            backend=backend,
+        )

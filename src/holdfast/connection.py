@@ -1,0 +1,111 @@
+"""`connect`: from a URL to an open store whose level of durability is at least what is required."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast import limits, operations
+from holdfast.commands import Settings, Setup
+from holdfast.contract import AsyncStore, Store
+from holdfast.errors import Refused, StorageWarning, UsageError
+from holdfast.model import Durability
+
+BACKENDS: Final = {
+    "sqlite": ("holdfast.backends.sqlite", "holdfast"),
+}
+"""URL scheme -> the module of its backend, and what to install for its driver."""
+
+
+def connect(
+    url: str,
+    *,
+    namespace: str = "default",
+    require: Durability = Durability.DISK,
+    ttl_s: float | None = None,
+    replicas: Sequence[str] = (),
+) -> Store:
+    """Open a store. Every ack is at least of the level `require`, or the setup is refused.
+
+    `namespace` keeps applications on one engine apart. `ttl_s` is the time to live that
+    each write gives its session, unless the write names another. `replicas` are URLs of copies
+    that reads may go to, never for a stale answer.
+    """
+    module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    backend = module.open_backend(settings)
+    try:
+        _check_level(backend, require)
+    except BaseException:
+        backend.close()
+        raise
+    return Store(backend, ttl_s=ttl_s)
+
+
+async def connect_async(
+    url: str,
+    *,
+    namespace: str = "default",
+    require: Durability = Durability.DISK,
+    ttl_s: float | None = None,
+    replicas: Sequence[str] = (),
+) -> AsyncStore:
+    """Open a store for the running event loop; see `connect`."""
+    module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    backend = await module.open_backend_async(settings)
+    try:
+        _check_level(backend, require)
+    except BaseException:
+        await backend.close()
+        raise
+    return AsyncStore(backend, ttl_s=ttl_s)
+
+
+def _prepare(
+    url: object, namespace: object, require: object, ttl_s: float | None, replicas: object
+) -> tuple[ModuleType, Settings]:
+    if not isinstance(url, str):
+        raise UsageError(f"url must be text such as sqlite:///memory.db, not {url!r}")
+    if not isinstance(require, Durability):
+        raise UsageError(f"require must be a Durability such as Durability.DISK, not {require!r}")
+    operations.default_ttl_ms(ttl_s)
+    space = operations.text_bytes(namespace, "namespace", limits.NAMESPACE_BYTES_MAX)
+    if not space:
+        raise UsageError("namespace must not be empty")
+    if isinstance(replicas, str) or not isinstance(replicas, Sequence):
+        raise UsageError("replicas must be a list of URLs")
+    scheme = urlsplit(url).scheme
+    return _backend_module(scheme), Settings(url, space, require, tuple(replicas))
+
+
+def _backend_module(scheme: str) -> ModuleType:
+    if scheme not in BACKENDS:
+        known = ", ".join(f"{name}://" for name in sorted(BACKENDS))
+        raise UsageError(
+            f"no store for {scheme + '://' if scheme else 'a URL without a scheme'}; "
+            f"known are: {known}. The embedded default is sqlite:///memory.db"
+        )
+    module, requirement = BACKENDS[scheme]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"{scheme}:// needs a driver that is not installed ({error}). "
+            f"Run: pip install '{requirement}'"
+        ) from error
+
+
+def _check_level(backend: Setup, require: Durability) -> None:
+    if backend.durability < require:
+        raise Refused(
+            f"this setup keeps {backend.durability.name} at most, and {require.name} is required: "
+            f"{backend.weakness(require)}. Nothing was written",
+            operation="connect",
+            backend=backend.name,
+        )
+    risk = backend.risk()
+    if risk is not None:
+        warnings.warn(risk, StorageWarning, stacklevel=3)

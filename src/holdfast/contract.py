@@ -1,0 +1,320 @@
+"""The contract: every operation of a store, with what it promises.
+
+`Store` and `AsyncStore` are two doors to one implementation (`operations.py`). The promises
+are named by their ids: durable, ordered, atomic, exactly-once, fresh, snapshot, isolated,
+faithful, expiring, forgotten, loud, recallable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from types import EllipsisType, TracebackType
+from typing import Self
+
+from holdfast import operations, transfer
+from holdfast.commands import AsyncBackend, Backend
+from holdfast.drive import drive, drive_async
+from holdfast.errors import StoreClosed
+from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
+
+
+class _Door:
+    """What both doors have: a backend, and the time to live that writes get by default."""
+
+    def __init__(self, backend: Backend | AsyncBackend, *, ttl_s: float | None) -> None:
+        self._name = backend.name
+        self._durability = backend.durability
+        self._ttl_ms = operations.default_ttl_ms(ttl_s)
+        self._closed = False
+
+    @property
+    def durability(self) -> Durability:
+        """What every ack of this store survives, at least."""
+        return self._durability
+
+    @property
+    def backend(self) -> str:
+        """The name of the engine that this store writes to."""
+        return self._name
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<{type(self).__name__} {self._name} {self._durability.name} {state}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+
+
+class Store(_Door):
+    """Conversations that are not forgotten. Safe to share between threads.
+
+    Every error says whether the write happened: `UsageError` and `NotApplied` mean that it
+    did not, `OutcomeUnknown` that nobody can know; retry that one with the same key (loud).
+    """
+
+    def __init__(self, backend: Backend, *, ttl_s: float | None = None) -> None:
+        super().__init__(backend, ttl_s=ttl_s)
+        self._backend = backend
+
+    def append(
+        self,
+        session: str,
+        messages: Message | Iterable[Message],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        ttl_s: float | EllipsisType | None = ...,
+    ) -> Ack:
+        """Add messages to the end of a session, all or none, and return once they are safe.
+
+        The ack's level names what they survive (durable). Their numbers are given inside
+        the write, so whatever was acknowledged before this call began stands before it
+        (ordered). A batch is never seen in part (atomic). With a `key` that this session has
+        seen, nothing is added and the first ack is returned, for ever, even after a forget
+        (exactly-once, forgotten). `expect=n` appends only if the session ends at n, 0 being
+        "nothing visible"; otherwise `Conflict`.
+
+        `ttl_s` sets the session's time to live and starts it anew (expiring); None means
+        for ever. Left out, the store's own applies, and without one the session's last.
+        """
+        self._check_open()
+        ttl_ms = operations.ttl_ms(ttl_s, self._ttl_ms)
+        return drive(
+            operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
+            self._backend,
+        )
+
+    def history(
+        self,
+        session: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        seen: Ack | None = None,
+    ) -> History:
+        """The messages of a session at one instant, oldest first.
+
+        `limit` takes the newest so many (snapshot). `before` and `after` are numbers and
+        bound the page on both sides; a page with `after` takes the oldest so many instead,
+        for reading on. Pages do not shift when others write. Every write acknowledged
+        before this call is in it (fresh); where replicas are read, every write of this
+        client, and that of another whose ack is passed as `seen`. Records that cannot be read are named in
+        `.damaged` and hide nothing else (faithful). An empty history says in `.state` why.
+        """
+        self._check_open()
+        return drive(
+            operations.history(session, limit=limit, before=before, after=after, seen=seen),
+            self._backend,
+        )
+
+    def rewrite(
+        self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
+    ) -> Ack:
+        """Put these messages in the place of all that is visible, in one step.
+
+        For edits, compaction and summaries. A reader sees the old history or the new one,
+        never a mixture (atomic). The new messages get new numbers. `expect` as in `append`.
+        """
+        self._check_open()
+        return drive(
+            operations.rewrite(session, messages, expect=expect, ttl_ms=self._ttl_ms),
+            self._backend,
+        )
+
+    def forget(self, session: str) -> Erased:
+        """Erase a session for good, and say how much was erased.
+
+        Nothing brings it back: not a retry of an earlier append, not a late write that
+        expects what was there, not a restart (forgotten). Numbers go on where they were. A
+        plain append later begins the session anew, with nothing of the old in it.
+        """
+        self._check_open()
+        return drive(operations.forget(session), self._backend)
+
+    def sessions(
+        self, *, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> list[str]:
+        """Ids of live sessions, ascending; the next page begins `after` the last of this one."""
+        self._check_open()
+        return drive(operations.sessions(prefix, after, limit), self._backend)
+
+    def stat(self, session: str) -> Stat:
+        """The state of a session (never, live, expired, forgotten) without its messages."""
+        self._check_open()
+        return drive(operations.stat(session), self._backend)
+
+    def export(self, *, prefix: str = "") -> Iterator[str]:
+        """Every session as JSON Lines, exactly: any backend can `load` them.
+
+        Each session is written as it was at one instant. Damaged records, used keys and
+        tombstones move too, so that what was forgotten stays forgotten.
+        """
+        writer = transfer.Writer()
+        yield writer.header()
+        after: str | None = None
+        while names := self._export_page(prefix, after):
+            after = names[-1]
+            for name in names:
+                self._check_open()
+                yield from writer.session(drive(operations.take(name), self._backend))
+        yield writer.trailer()
+
+    def _export_page(self, prefix: str, after: str | None) -> list[str]:
+        self._check_open()
+        return drive(operations.page_of_names(prefix, after), self._backend)
+
+    def load(self, lines: Iterable[str]) -> Loaded:
+        """Write exported sessions under their old numbers, each one all or none.
+
+        A session that is there already and equal is left alone, so that an interrupted load
+        can be repeated. One that differs raises `Conflict`; sessions before it stay loaded.
+        """
+        reader = transfer.Reader()
+        for line in lines:
+            if (moved := reader.feed(line)) is not None:
+                self._check_open()
+                reader.count(moved, written=drive(operations.put(moved), self._backend))
+        return reader.finish()
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the engine. Closing twice is closing once."""
+        self._closed = True
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncStore(_Door):
+    """The same surface, awaited. See `Store` for what each operation promises.
+
+    Cancelling an await never leaves a write half known: a write that was begun is carried
+    to its end first, and the `CancelledError` bears its outcome as a note.
+    """
+
+    def __init__(self, backend: AsyncBackend, *, ttl_s: float | None = None) -> None:
+        super().__init__(backend, ttl_s=ttl_s)
+        self._backend = backend
+
+    async def append(
+        self,
+        session: str,
+        messages: Message | Iterable[Message],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        ttl_s: float | EllipsisType | None = ...,
+    ) -> Ack:
+        """See `Store.append`."""
+        self._check_open()
+        ttl_ms = operations.ttl_ms(ttl_s, self._ttl_ms)
+        return await drive_async(
+            operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
+            self._backend,
+        )
+
+    async def history(
+        self,
+        session: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        seen: Ack | None = None,
+    ) -> History:
+        """See `Store.history`."""
+        self._check_open()
+        return await drive_async(
+            operations.history(session, limit=limit, before=before, after=after, seen=seen),
+            self._backend,
+        )
+
+    async def rewrite(
+        self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
+    ) -> Ack:
+        """See `Store.rewrite`."""
+        self._check_open()
+        return await drive_async(
+            operations.rewrite(session, messages, expect=expect, ttl_ms=self._ttl_ms),
+            self._backend,
+        )
+
+    async def forget(self, session: str) -> Erased:
+        """See `Store.forget`."""
+        self._check_open()
+        return await drive_async(operations.forget(session), self._backend)
+
+    async def sessions(
+        self, *, prefix: str = "", after: str | None = None, limit: int = 100
+    ) -> list[str]:
+        """See `Store.sessions`."""
+        self._check_open()
+        return await drive_async(operations.sessions(prefix, after, limit), self._backend)
+
+    async def stat(self, session: str) -> Stat:
+        """See `Store.stat`."""
+        self._check_open()
+        return await drive_async(operations.stat(session), self._backend)
+
+    async def export(self, *, prefix: str = "") -> AsyncIterator[str]:
+        """See `Store.export`."""
+        writer = transfer.Writer()
+        yield writer.header()
+        after: str | None = None
+        while names := await self._export_page(prefix, after):
+            after = names[-1]
+            for name in names:
+                self._check_open()
+                moved = await drive_async(operations.take(name), self._backend)
+                for line in writer.session(moved):
+                    yield line
+        yield writer.trailer()
+
+    async def _export_page(self, prefix: str, after: str | None) -> list[str]:
+        self._check_open()
+        return await drive_async(operations.page_of_names(prefix, after), self._backend)
+
+    async def load(self, lines: Iterable[str] | AsyncIterable[str]) -> Loaded:
+        """See `Store.load`; lines may come from an async export as well."""
+        reader = transfer.Reader()
+        async for line in _each(lines):
+            if (moved := reader.feed(line)) is not None:
+                self._check_open()
+                written = await drive_async(operations.put(moved), self._backend)
+                reader.count(moved, written=written)
+        return reader.finish()
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._closed = True
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def _each(lines: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line

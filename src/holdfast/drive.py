@@ -1,0 +1,79 @@
+"""The two drivers of one operation: one that waits, one that awaits. Nothing else differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.commands import AsyncBackend, Backend, Command, Operation
+
+if TYPE_CHECKING:
+    import asyncio
+
+R = TypeVar("R")
+
+
+def drive(operation: Operation[R], backend: Backend) -> R:
+    """Run an operation to its end on a backend that waits."""
+    try:
+        command = next(operation)
+        while True:
+            try:
+                reply = backend.execute(command)
+            except Exception as error:  # noqa: BLE001 - the operation decides
+                command = operation.throw(error)
+            else:
+                command = operation.send(reply)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+async def drive_async(operation: Operation[R], backend: AsyncBackend) -> R:
+    """Run an operation to its end on a backend that is awaited."""
+    try:
+        command = next(operation)
+        while True:
+            try:
+                reply = await _carry_out(command, backend)
+            except Exception as error:  # noqa: BLE001 - the operation decides
+                command = operation.throw(error)
+            else:
+                command = operation.send(reply)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+async def _carry_out(command: Command[R], backend: AsyncBackend) -> R:
+    if not command.writes:
+        return await backend.execute(command)
+    import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one door needs it
+
+    return await _to_the_end(asyncio.ensure_future(backend.execute(command)), command.operation)
+
+
+async def _to_the_end(write: asyncio.Future[R], operation: str) -> R:
+    """Wait for a write even when cancelled; then the cancellation carries its outcome as a note.
+
+    A write that was handed over cannot be called back, so an early return would leave the
+    caller not knowing. The backend bounds how long a write may take.
+    """
+    import asyncio  # noqa: PLC0415 - as above
+
+    cancelled: asyncio.CancelledError | None = None
+    while not write.done():
+        try:
+            await asyncio.wait((write,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return write.result()
+    cancelled.add_note(f"{operation}: {_outcome(write)}")
+    raise cancelled
+
+
+def _outcome(write: asyncio.Future[Any]) -> str:
+    if write.cancelled():
+        return "unknown: the write itself was cancelled"
+    error = write.exception()
+    return f"done: {write.result()}" if error is None else f"{type(error).__name__}: {error}"

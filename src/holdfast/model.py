@@ -1,0 +1,251 @@
+"""What goes in and what comes out: messages, acks, histories. All frozen."""
+
+from __future__ import annotations
+
+import enum
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Self, overload
+
+from holdfast import limits
+from holdfast.errors import InvalidMessage
+
+OPENAI_FIELDS = ("role", "content")
+RECORD_FIELDS = ("id", "role", "content", "at", "extra")
+
+
+class Durability(enum.IntEnum):
+    """What an acknowledged write survives. Each level includes those below it."""
+
+    MEMORY = 0
+    """Nothing: it is gone with the engine's process."""
+    PROCESS = 1
+    """SIGKILL of the application and of the engine."""
+    DISK = 2
+    """Power loss: it was on stable storage before the ack."""
+    REPLICA = 3
+    """Loss of the machine: another one has it too."""
+
+
+class SessionState(enum.StrEnum):
+    """Why a history is as it is: four different answers to "there is nothing here"."""
+
+    NEVER = "never"
+    LIVE = "live"
+    EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
+
+
+def _new_id() -> str:
+    return os.urandom(16).hex()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation. It comes back from every backend equal to what went in.
+
+    `content` is text, a JSON list of parts, or None (a message that only calls tools).
+    `extra` keeps every other JSON field exactly. `created_at` is information only: never a
+    key, a sort key or a version. `seq` is the number that the engine gave; it is None
+    before the append and takes no part in comparison. `unknown` holds fields that a later
+    release wrote and this one does not know; they are kept when the message is written again.
+    """
+
+    role: str
+    content: str | list[Any] | None
+    id: str = field(default_factory=_new_id, kw_only=True)
+    created_at: datetime | None = field(default_factory=_now, kw_only=True)
+    extra: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    unknown: Mapping[str, Any] = field(default_factory=dict, kw_only=True, repr=False)
+    seq: int | None = field(default=None, kw_only=True, compare=False)
+
+    def __post_init__(self) -> None:
+        check_message(self)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @classmethod
+    def from_openai(cls, message: Mapping[str, Any]) -> Self:
+        """The message of an OpenAI chat dictionary; every further field goes into `extra`."""
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise InvalidMessage("an OpenAI message is a mapping with a 'role'; nothing written")
+        extra = {name: value for name, value in message.items() if name not in OPENAI_FIELDS}
+        return cls(message["role"], message.get("content"), extra=extra)
+
+    def to_openai(self) -> dict[str, Any]:
+        """The OpenAI chat dictionary: role, content, and all of `extra`."""
+        return {"role": self.role, "content": self.content, **self.extra}
+
+
+def check_message(message: Message) -> None:
+    """Raise `InvalidMessage` unless JSON can carry every field exactly."""
+    if not isinstance(message.role, str) or not isinstance(message.id, str):
+        raise InvalidMessage(
+            f"role and id must be text, not {_kind(message.role)} and {_kind(message.id)}"
+        )
+    if isinstance(message.content, list):
+        _check_json(message.content, "content", 1)
+    elif message.content is not None and not isinstance(message.content, str):
+        raise InvalidMessage(
+            f"content must be text, a list of parts or None, not {_kind(message.content)}"
+        )
+    _check_created_at(message.created_at)
+    if message.extra != {}:
+        _check_fields("extra", message.extra)
+    if message.unknown != {}:
+        _check_fields("unknown", message.unknown)
+
+
+def _check_fields(name: str, fields: object) -> None:
+    if not isinstance(fields, dict):
+        raise InvalidMessage(f"{name} must be a dict of JSON fields, not {_kind(fields)}")
+    known = OPENAI_FIELDS if name == "extra" else RECORD_FIELDS
+    if taken := [field for field in known if field in fields]:
+        raise InvalidMessage(f"{name} may not hold {taken[0]!r}: that is a field of its own")
+    _check_json(fields, name, 1)
+
+
+def _check_created_at(created_at: object) -> None:
+    if created_at is None:
+        return
+    if not isinstance(created_at, datetime) or created_at.tzinfo is None:
+        raise InvalidMessage(
+            f"created_at must be a datetime with a time zone, or None, not {created_at!r}"
+        )
+
+
+def _check_json(value: object, where: str, depth: int) -> None:
+    """Refuse what JSON would refuse, and what it would quietly change."""
+    if value is None or isinstance(value, str | bool):
+        return
+    if isinstance(value, int | float):
+        _check_number(value, where)
+    elif depth > limits.JSON_DEPTH_MAX:
+        raise InvalidMessage(f"{where} is nested deeper than {limits.JSON_DEPTH_MAX} levels")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_json(item, f"{where}[{index}]", depth + 1)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise InvalidMessage(f"{where} has a {_kind(name)} as a field name; JSON has text")
+            _check_json(item, f"{where}[{name!r}]", depth + 1)
+    else:
+        raise InvalidMessage(f"{where} is {_kind(value)}, which JSON cannot give back as it is")
+
+
+def _check_number(value: float, where: str) -> None:
+    if isinstance(value, int):
+        if value.bit_length() > limits.INTEGER_BITS_MAX:
+            raise InvalidMessage(
+                f"{where} is an integer of more than {limits.INTEGER_BITS_MAX} bits"
+            )
+    elif not math.isfinite(value):
+        raise InvalidMessage(f"{where} is {value}: JSON has no such number")
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The engine has it. `first` and `last` are its numbers, `durability` what it survives.
+
+    A retry with the same key returns an ack equal to the first; `repeated` tells it apart.
+    An empty rewrite has `last == first - 1`.
+    """
+
+    session: str
+    first: int
+    last: int
+    durability: Durability
+    token: str | None = None
+    """Where a replica must have come to in order to show this write; None without replicas."""
+    repeated: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A stored record that cannot be read: its number and why. It hides nothing else."""
+
+    seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History(Sequence[Message]):
+    """Messages of one session at one instant, oldest first, numbers ascending, none twice.
+
+    `damaged` names the records that could not be read. `last` is the number at which the
+    session ended at that instant, whatever page was asked for: 0 where nothing is visible.
+    Pass it as `expect` to append only if nobody wrote in between.
+    """
+
+    messages: tuple[Message, ...]
+    damaged: tuple[DamagedRecord, ...] = ()
+    last: int = 0
+    state: SessionState = SessionState.LIVE
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to any list, tuple or history of the same messages and the same damage."""
+        if isinstance(other, History):
+            return self.messages == other.messages and self.damaged == other.damaged
+        if isinstance(other, list | tuple):
+            return not self.damaged and list(self.messages) == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What a forget removed. `scrubbed`: no copy is left in the engine's own files either."""
+
+    session: str
+    messages: int
+    bytes: int
+    scrubbed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The state of one session. `last` is the last number ever given; it never goes back."""
+
+    session: str
+    state: SessionState
+    last: int
+    count: int
+    bytes: int
+    ttl_s: float | None
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load wrote. `present` sessions were there already, equal, and were left alone."""
+
+    sessions: int
+    messages: int
+    present: int

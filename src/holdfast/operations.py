@@ -1,0 +1,268 @@
+"""Every operation once: pure generators between the caller's values and an engine's bytes.
+
+An operation checks its arguments, yields commands, and turns replies into results. It never
+waits, so the sync and the async door drive the same generator (`doors.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from types import EllipsisType
+
+from holdfast import codec, limits
+from holdfast.commands import (
+    TTL_KEEP,
+    TTL_NEVER,
+    Append,
+    Copy,
+    Facts,
+    Forget,
+    Look,
+    Names,
+    Operation,
+    Put,
+    Read,
+    Removed,
+    Rewrite,
+    Slice,
+    Take,
+    Written,
+)
+from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
+from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
+from holdfast.transfer import SessionCopy
+
+TtlArgument = float | None | EllipsisType
+
+
+def append(
+    session: str,
+    messages: Message | Iterable[Message],
+    *,
+    key: str | None,
+    expect: int | None,
+    ttl_ms: int,
+) -> Operation[Ack]:
+    """See `Store.append`."""
+    records = encode_batch(messages)
+    if not records:
+        raise UsageError("append needs at least one message; nothing was written")
+    written: Written = yield Append(
+        session_bytes(session), records, key_digest(key), check_number(expect), ttl_ms
+    )
+    return _ack(session, written)
+
+
+def rewrite(
+    session: str, messages: Message | Iterable[Message], *, expect: int | None, ttl_ms: int
+) -> Operation[Ack]:
+    """See `Store.rewrite`."""
+    records = encode_batch(messages)
+    written: Written = yield Rewrite(session_bytes(session), records, check_number(expect), ttl_ms)
+    return _ack(session, written)
+
+
+def history(
+    session: str,
+    *,
+    limit: int | None,
+    before: int | None,
+    after: int | None,
+    seen: Ack | None,
+) -> Operation[History]:
+    """See `Store.history`."""
+    cut: Slice = yield Read(
+        session_bytes(session),
+        check_number(limit, "limit"),
+        check_number(before, "before"),
+        check_number(after, "after"),
+        ack_token(seen),
+    )
+    return _history(cut)
+
+
+def forget(session: str) -> Operation[Erased]:
+    """See `Store.forget`."""
+    removed: Removed = yield Forget(session_bytes(session))
+    return Erased(session, removed.messages, removed.bytes, removed.scrubbed)
+
+
+def stat(session: str) -> Operation[Stat]:
+    """See `Store.stat`."""
+    facts: Facts = yield Look(session_bytes(session))
+    return Stat(
+        session,
+        facts.state,
+        facts.last,
+        facts.count,
+        facts.bytes,
+        None if facts.ttl_ms is None else facts.ttl_ms / 1000,
+        _expires_at(facts),
+    )
+
+
+def sessions(prefix: str, after: str | None, limit: int) -> Operation[list[str]]:
+    """See `Store.sessions`."""
+    names: Sequence[bytes] = yield _names(prefix, after, limit, gone=False)
+    return [name.decode("utf-8", "surrogatepass") for name in names]
+
+
+def page_of_names(prefix: str, after: str | None) -> Operation[list[str]]:
+    """One page of every session that left a trace: live, expired and forgotten."""
+    names: Sequence[bytes] = yield _names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
+    return [name.decode("utf-8", "surrogatepass") for name in names]
+
+
+def take(session: str) -> Operation[SessionCopy]:
+    """A whole session at one instant, ready to be written down."""
+    copy: Copy = yield Take(session_bytes(session))
+    return SessionCopy(session, copy)
+
+
+def put(moved: SessionCopy) -> Operation[bool]:
+    """Write a whole session under its old numbers; False if it is there already, equal."""
+    written: bool = yield Put(session_bytes(moved.session), moved.copy)
+    return written
+
+
+def _ack(session: str, written: Written) -> Ack:
+    return Ack(
+        session,
+        written.first,
+        written.last,
+        written.durability,
+        written.token,
+        repeated=written.repeated,
+    )
+
+
+def _history(cut: Slice) -> History:
+    messages: list[Message] = []
+    damaged: list[DamagedRecord] = []
+    for seq, record in cut.rows:
+        try:
+            messages.append(codec.decode(record, seq))
+        except StoredDataError as error:
+            damaged.append(DamagedRecord(seq, str(error)))
+    return History(tuple(messages), tuple(damaged), cut.end, cut.state)
+
+
+def _names(prefix: str, after: str | None, limit: int, *, gone: bool) -> Names:
+    check_number(limit, "limit")
+    if limit > limits.PAGE_SESSIONS_MAX:
+        raise LimitExceeded(f"limit is {limit}; {limits.PAGE_SESSIONS_MAX} is the most")
+    return Names(
+        text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX),
+        None if after is None else text_bytes(after, "after", limits.SESSION_BYTES_MAX),
+        limit,
+        gone,
+    )
+
+
+def _expires_at(facts: Facts) -> datetime | None:
+    if facts.expires_ms is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=facts.expires_ms)
+
+
+# Arguments: each check says what is wrong, and nothing has been sent yet.
+
+
+def text_bytes(value: object, name: str, bytes_max: int) -> bytes:
+    """The bytes of a text argument; every Python text has its own."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be text, not {type(value).__name__}; nothing was sent")
+    if len(value) > bytes_max:  # a character is at least a byte: do not encode 10 MB to refuse it
+        raise LimitExceeded(f"{name} is longer than {bytes_max} bytes; nothing was sent")
+    data = value.encode("utf-8", "surrogatepass")
+    if len(data) > bytes_max:
+        raise LimitExceeded(f"{name} is longer than {bytes_max} bytes; nothing was sent")
+    return data
+
+
+def session_bytes(session: object) -> bytes:
+    """The bytes of a session id, which must not be empty."""
+    data = text_bytes(session, "session", limits.SESSION_BYTES_MAX)
+    if not data:
+        raise UsageError("session must not be empty; nothing was sent")
+    return data
+
+
+def key_digest(key: str | None) -> bytes | None:
+    """What is kept of an idempotency key: enough to know it again, nothing to read."""
+    if key is None:
+        return None
+    data = text_bytes(key, "key", limits.KEY_BYTES_MAX)
+    if not data:
+        raise UsageError("key must not be empty; leave it out instead; nothing was sent")
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def ack_token(seen: object) -> str | None:
+    """The token of an ack that a read must not be older than."""
+    if seen is None:
+        return None
+    if not isinstance(seen, Ack):
+        raise UsageError(f"seen must be an Ack, not {type(seen).__name__}; nothing was sent")
+    return seen.token
+
+
+def check_number(value: int | None, name: str = "expect") -> int | None:
+    """A whole number that is not negative, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(f"{name} must be a whole number from 0, not {value!r}; nothing was sent")
+    return min(value, limits.NUMBER_MAX)
+
+
+def ttl_ms(ttl_s: TtlArgument, default_ms: int) -> int:
+    """The time to live of a write: as given, or the store's own where it was left out."""
+    if ttl_s is ...:
+        return default_ms
+    if ttl_s is None:
+        return TTL_NEVER
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float):
+        raise UsageError(f"ttl_s must be seconds or None, not {ttl_s!r}; nothing was sent")
+    if not 0.001 <= ttl_s <= limits.TTL_S_MAX:  # noqa: PLR2004 - engines count milliseconds
+        raise UsageError(
+            f"ttl_s must lie between 0.001 and {limits.TTL_S_MAX}, not {ttl_s!r}; nothing was sent"
+        )
+    return round(ttl_s * 1000)
+
+
+def default_ttl_ms(ttl_s: float | None) -> int:
+    """The store's own time to live, for writes that name none."""
+    return TTL_KEEP if ttl_s is None else ttl_ms(ttl_s, TTL_KEEP)
+
+
+def encode_batch(messages: Message | Iterable[Message]) -> Sequence[bytes]:
+    """The records of one atomic batch, within the limits."""
+    if isinstance(messages, Message):
+        return (codec.encode(messages),)
+    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
+        raise InvalidMessage(
+            f"expected a Message or several, not {type(messages).__name__}; nothing was sent. "
+            "Message('user', text) makes one, Message.from_openai(dict) converts one"
+        )
+    return _encode_all(messages)
+
+
+def _encode_all(messages: Iterable[Message]) -> list[bytes]:
+    records: list[bytes] = []
+    size = 0
+    for message in messages:
+        if not isinstance(message, Message):
+            raise InvalidMessage(
+                f"a batch holds messages, not {type(message).__name__}; nothing was sent"
+            )
+        records.append(codec.encode(message))
+        size += len(records[-1])
+        if len(records) > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX:
+            raise LimitExceeded(
+                f"a batch holds at most {limits.BATCH_MESSAGES_MAX:,} messages and "
+                f"{limits.BATCH_BYTES_MAX:,} bytes; nothing was sent"
+            )
+    return records

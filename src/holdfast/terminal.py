@@ -1,0 +1,167 @@
+"""What the commands print, for people and (with --json) for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from holdfast.errors import HoldfastError
+from holdfast.model import Erased, History, Loaded, Message, Stat
+
+# rich is imported where a table is drawn: `holdfast --help` and --json do without it.
+
+
+def complain(error: HoldfastError) -> None:
+    """One error, in its own words, on the error stream."""
+    print(f"holdfast: {type(error).__name__}: {_printable(str(error))}", file=sys.stderr)
+
+
+def show_sessions(stats: Iterable[Stat], as_json: bool) -> None:
+    """A line a session."""
+    if as_json:
+        _print_json([_plain(stat) for stat in stats])
+        return
+    table = _table("session", "messages", "bytes", "last", "expires")
+    for stat in stats:
+        expires = "never" if stat.expires_at is None else f"{stat.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        table.add_row(
+            _printable(stat.session), str(stat.count), str(stat.bytes), str(stat.last), expires
+        )
+    _print(table)
+
+
+def show_history(session: str, history: History, as_json: bool) -> None:
+    """A line a message; damaged ones are named where they stand."""
+    if as_json:
+        _print_json(
+            {
+                "session": session,
+                "state": history.state.value,
+                "last": history.last,
+                "messages": [_message(message) for message in history],
+                "damaged": [asdict(damage) for damage in history.damaged],
+            }
+        )
+        return
+    if not history.messages and not history.damaged:
+        print(f"{_printable(session)}: no messages here ({history.state.value})")
+        return
+    table = _table("number", "role", "content")
+    for number, role, content in sorted(_rows(history)):
+        table.add_row(str(number), role, content)
+    _print(table)
+
+
+def show_erased(erased: Erased, as_json: bool) -> None:
+    """What a forget removed."""
+    if as_json:
+        _print_json(asdict(erased))
+        return
+    files = "no copy is left in the files" if erased.scrubbed else "the files are cleaned later"
+    print(f"forgotten: {erased.messages} message(s), {erased.bytes} bytes; {files}")
+
+
+def show_loaded(loaded: Loaded, as_json: bool) -> None:
+    """What a load wrote."""
+    if as_json:
+        _print_json(asdict(loaded))
+        return
+    print(
+        f"loaded: {loaded.sessions} session(s), {loaded.messages} message(s); "
+        f"{loaded.present} were there already"
+    )
+
+
+def show_engines(as_json: bool) -> None:
+    """The engines of this machine."""
+    import apsw
+
+    found = [
+        {"engine": "sqlite", "version": apsw.sqlite_lib_version(), "where": "in the package apsw"}
+    ]
+    if as_json:
+        _print_json(found)
+        return
+    table = _table("engine", "version", "where")
+    for row in found:
+        table.add_row(*row.values())
+    _print(table)
+
+
+def write_lines(lines: Iterable[str], out: TextIO) -> None:
+    """Lines to a stream, as UTF-8 whatever the locale says."""
+    for line in lines:
+        out.buffer.write(f"{line}\n".encode())
+    out.flush()
+
+
+def write_file(lines: Iterator[str], path: Path) -> None:
+    """Lines to a file that appears whole and on disk, or not at all."""
+    partial = path.with_name(f"{path.name}.part")
+    with partial.open("w", encoding="utf-8", newline="\n") as out:
+        out.writelines(f"{line}\n" for line in lines)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(path)
+
+
+def _rows(history: History) -> Iterator[tuple[int, str, str]]:
+    for message in history:
+        content = message.content if isinstance(message.content, str) else _json(message.content)
+        extra = f" {_json(message.extra)}" if message.extra else ""
+        yield message.seq or 0, _printable(message.role), _printable(content + extra)
+    for damage in history.damaged:
+        yield damage.seq, "DAMAGED", damage.reason
+
+
+def _message(message: Message) -> dict[str, Any]:
+    at = None if message.created_at is None else message.created_at.isoformat()
+    return {
+        "seq": message.seq,
+        "id": message.id,
+        "role": message.role,
+        "content": message.content,
+        "created_at": at,
+        "extra": message.extra,
+    }
+
+
+def _plain(stat: Stat) -> dict[str, Any]:
+    expires = None if stat.expires_at is None else stat.expires_at.isoformat()
+    return asdict(stat) | {"state": stat.state.value, "expires_at": expires}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _print_json(value: Any) -> None:
+    # ASCII: lone surrogates have no other way through a terminal's encoding.
+    print(json.dumps(value, indent=2))
+
+
+def _printable(text: str) -> str:
+    """Text that a terminal shows as text: no control codes, no lone surrogates."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
+    )
+
+
+def _table(*columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console(markup=False, emoji=False, highlight=False).print(table)

@@ -1,0 +1,26 @@
+"""Directories that are really on a disk, and small waits on conditions."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends.sqlite.place import MEMORY_FILE_SYSTEMS, file_system_here
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def disk_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory of its own on a disk, also where the system's temporary one is memory."""
+    if file_system_here(tmp_path) not in MEMORY_FILE_SYSTEMS:
+        yield tmp_path
+        return
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=ROOT / ".cache"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,31 @@
+"""Every contract test, on every engine, through both doors. An engine joins by one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
+
+ENGINES: dict[str, Callable[[Path], Harness]] = {
+    "sqlite": SqliteHarness,
+}
+
+
+@pytest.fixture(params=ENGINES)
+def harness(request: pytest.FixtureRequest, disk_path: Path) -> Harness:
+    return ENGINES[request.param](disk_path)
+
+
+@pytest.fixture(params=["sync", "async"])
+def open_store(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Opener]:
+    opener = Opener(harness, request.param)
+    yield opener
+    opener.close()
+
+
+@pytest.fixture
+def store(open_store: Opener) -> AnyStore:
+    return open_store()

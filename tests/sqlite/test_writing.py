@@ -1,0 +1,272 @@
+"""Group commit, busy neighbours, failing disks, forks and interrupts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
+from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite.group import GroupCommit, Pending
+from holdfast.commands import Append
+from tests.contract.harness import say, texts
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def path(disk_path: Path) -> Path:
+    return disk_path / "memory.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with holdfast.connect(f"sqlite:///{path}?busy_timeout_s=0.2") as store:
+        yield store
+
+
+def writer_of(store: Store) -> Any:
+    return store._backend._database.writer  # type: ignore[attr-defined]
+
+
+def test_concurrent_appends_share_commits(store: Store):
+    writer = writer_of(store)
+    commit, groups = writer.commit, []
+
+    def counted(group: Sequence[Pending]) -> None:
+        groups.append(len(group))
+        commit(group)
+
+    writer.commit = counted
+
+    def write(number: int) -> None:
+        for turn in range(25):
+            store.append(f"s{number % 3}", say(f"{number}:{turn}"))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(groups) == 400
+    assert len(groups) < 200, f"{len(groups)} commits for 400 writes"
+    assert sum(len(store.history(f"s{number}")) for number in range(3)) == 400
+
+
+def test_a_refused_write_does_not_take_its_group_with_it(store: Store):
+    group = [
+        Pending(Append(b"s", [codec.encode(say("a"))])),
+        Pending(Append(b"s", [codec.encode(say("b"))], expect=7)),
+        Pending(Append(b"s", [codec.encode(say("c"))], expect=1)),
+        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k")),
+        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k")),
+    ]
+    writer_of(store).commit(group)
+    assert isinstance(group[1].error, Conflict)
+    assert [group[n].reply.first for n in (0, 2, 3, 4)] == [1, 2, 3, 3]
+    assert texts(store.history("s")) == ["a", "c", "d"]
+
+
+def test_a_long_group_is_written_in_bulk_and_stays_in_order(store: Store):
+    for size in (1, 2, 3, 31, 32, 33, 100):
+        store.append("s", [say(f"{size}.{part}") for part in range(size)])
+    expected = [f"{size}.{part}" for size in (1, 2, 3, 31, 32, 33, 100) for part in range(size)]
+    assert texts(store.history("s")) == expected
+
+
+def test_another_writer_that_holds_the_lock_too_long_is_named(store: Store, path: Path):
+    store.append("s", say("before"))
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    begin = time.monotonic()
+    with pytest.raises(EngineUnreachable, match="kept the lock"):
+        store.append("s", say("x"), key="k")
+    assert 0.2 <= time.monotonic() - begin < 2.0
+    assert texts(store.history("s")) == ["before"], "readers do not wait for writers"
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.append("s", say("x"), key="k").first == 2
+
+
+def test_waiting_for_a_neighbour_succeeds_when_it_lets_go_in_time(path: Path):
+    with holdfast.connect(f"sqlite:///{path}?busy_timeout_s=10") as store:
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        thread = threading.Thread(target=store.append, args=("s", say("x")))
+        thread.start()
+        wait_until(lambda: store._backend._group.alone().locked())  # type: ignore[attr-defined]
+        other.execute("COMMIT")
+        other.close()
+        thread.join(10)
+        assert texts(store.history("s")) == ["x"]
+
+
+def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_a_usable_store(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    real = steps.WRITES[Append]
+
+    def interrupted(ledger: Any, command: Any, *rest: Any) -> Any:
+        real(ledger, command, *rest)
+        raise KeyboardInterrupt
+
+    store.append("s", say("before"))
+    with monkeypatch.context() as patch:
+        patch.setitem(steps.WRITES, Append, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append("s", say("never"))
+    assert store.append("s", say("after")).first == 2
+    assert texts(store.history("s")) == ["before", "after"]
+
+
+def test_what_is_queued_at_closing_is_finished_and_what_comes_later_is_turned_away():
+    release = threading.Event()
+    committed: list[Any] = []
+
+    def commit(group: Sequence[Pending]) -> None:
+        assert release.wait(10)
+        for pending in group:
+            pending.reply = len(committed)
+            committed.append(pending.command)
+
+    group = GroupCommit(commit)
+    threads = [
+        threading.Thread(target=group.run, args=(Append(b"s", [str(n).encode()]),))
+        for n in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    closing = threading.Thread(target=group.close)
+    closing.start()
+    wait_until(lambda: group._closed)
+    release.set()
+    closing.join(10)
+    for thread in threads:
+        thread.join(10)
+    assert len(committed) == 5
+    with group.alone(), pytest.raises(StoreClosed):
+        group.run(Append(b"s", [b"late"]))
+
+
+def test_closing_while_others_write_loses_no_acknowledged_message(path: Path):
+    store = holdfast.connect(f"sqlite:///{path}")
+    acknowledged: list[str] = []
+
+    def write(number: int) -> None:
+        for turn in range(1000):
+            try:
+                store.append("s", say(f"{number}:{turn}"))
+            except StoreClosed:
+                return
+            acknowledged.append(f"{number}:{turn}")
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(acknowledged) > 50)
+    store.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    with holdfast.connect(f"sqlite:///{path}") as again:
+        assert sorted(texts(again.history("s"))) == sorted(acknowledged)
+
+
+def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path):
+    store.append("gone", [say("x")] * 2500, ttl_s=0.01)
+    store.append("kept", say("x"), ttl_s=3600)
+    reader = apsw.Connection(str(path))
+
+    def swept() -> bool:
+        store.append("busy", say("x"))
+        [(left,)] = reader.execute(
+            "SELECT count(*) FROM messages WHERE place >> 32 = "
+            "(SELECT id FROM sessions WHERE name = x'676f6e65')"
+        ).fetchall()
+        return left == 0
+
+    wait_until(swept)
+    assert store.history("gone").state is holdfast.SessionState.EXPIRED
+    assert store.stat("gone").last == 2500
+    assert len(store.history("kept")) == 1
+    reader.close()
+
+
+def test_a_store_does_not_cross_a_fork(path: Path):
+    code = """
+import os, sys
+import holdfast
+from holdfast import Message
+store = holdfast.connect(sys.argv[1])
+store.append("s", Message("user", "parent"))
+child = os.fork()
+if not child:
+    try:
+        store.append("s", Message("user", "child"))
+    except holdfast.StoreClosed as error:
+        assert "connect again in the child" in str(error)
+        store.close()
+        with holdfast.connect(sys.argv[1]) as own:
+            own.append("s", Message("user", "child"))
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+store.append("s", Message("user", "parent again"))
+print([m.content for m in store.history("s")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"sqlite:///{path}"], capture_output=True, text=True
+    )
+    assert done.stdout == "['parent', 'child', 'parent again']\n", done.stderr
+
+
+FAILING_SYNC = """
+import sys
+import apsw
+import holdfast
+from holdfast import Message
+
+class Disk(apsw.VFS):
+    fails = False
+    def __init__(self): super().__init__("failing", "unix", makedefault=True)
+    def xOpen(self, name, flags): return File(name, flags)
+
+class File(apsw.VFSFile):
+    def __init__(self, name, flags): super().__init__("unix", name, flags)
+    def xSync(self, flags):
+        if Disk.fails:
+            raise apsw.IOError()
+        return super().xSync(flags)
+
+disk = Disk()
+store = holdfast.connect(sys.argv[1])
+store.append("s", Message("user", "before"))
+Disk.fails = True
+try:
+    store.append("s", Message("user", "?"), key="k")
+except holdfast.OutcomeUnknown as error:
+    print("unknown", error.operation, "same key" in str(error))
+Disk.fails = False
+store.append("s", Message("user", "?"), key="k")
+store.append("s", Message("user", "after"))
+print([m.content for m in store.history("s")], [m.seq for m in store.history("s")])
+"""
+
+
+def test_a_write_whose_sync_failed_is_never_acknowledged(path: Path):
+    """The engine is real; only the operating system's answer to fsync is changed."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_SYNC, f"sqlite:///{path}"], capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "unknown append True",
+        "['before', '?', 'after'] [1, 2, 3]",
+    ], done.stderr

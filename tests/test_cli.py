@@ -1,0 +1,165 @@
+"""The command, as a person uses it: a process with arguments, output and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import Message
+
+COMMAND = Path(sys.executable).with_name("holdfast")
+
+
+class Shell:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/memory.db"
+
+    def __call__(
+        self, *arguments: str, given: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"HOLDFAST_STORE": self.url, "COLUMNS": "120"}
+        return subprocess.run(
+            [COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            input=given,
+            cwd=self.folder,
+            env=environment,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def shell(disk_path: Path) -> Shell:
+    return Shell(disk_path)
+
+
+@pytest.fixture
+def filled(shell: Shell) -> Shell:
+    with holdfast.connect(shell.url) as store:
+        store.append(
+            "user-1", [Message("user", "My name is Xiao Li"), Message("assistant", "Hello [b]")]
+        )
+        store.append("user-2", Message("user", "\x1b[31mred\0 \ud800"), ttl_s=3600)
+    return shell
+
+
+def test_version_and_help(shell: Shell):
+    assert shell("--version").stdout.strip() == f"holdfast, version {holdfast.__version__}"
+    for command in ("sessions", "history", "forget", "export", "load", "engines"):
+        assert command in shell("--help").stdout
+        assert shell(command, "--help").returncode == 0
+
+
+def test_sessions_are_listed(filled: Shell):
+    table = filled("sessions").stdout
+    assert "user-1" in table
+    assert "never" in table
+    listed = json.loads(filled("sessions", "--json").stdout)
+    assert [(stat["session"], stat["count"], stat["last"]) for stat in listed] == [
+        ("user-1", 2, 2),
+        ("user-2", 1, 1),
+    ]
+    assert listed[1]["ttl_s"] == 3600
+    assert [
+        s["session"] for s in json.loads(filled("sessions", "--json", "--limit", "1").stdout)
+    ] == ["user-1"]
+    assert json.loads(filled("sessions", "--json", "--prefix", "nobody").stdout) == []
+
+
+def test_history_is_shown_as_it_is_without_control_codes(filled: Shell):
+    shown = filled("history", "user-1").stdout
+    assert "My name is Xiao Li" in shown
+    assert "Hello [b]" in shown
+    odd = filled("history", "user-2").stdout
+    assert "\x1b" not in odd
+    assert "\\x1b[31mred\\x00 \\ud800" in odd
+    exact = json.loads(filled("history", "user-2", "--json").stdout)
+    assert exact["messages"][0]["content"] == "\x1b[31mred\0 \ud800"
+    paged = json.loads(filled("history", "user-1", "--json", "--after", "1").stdout)
+    assert [message["seq"] for message in paged["messages"]] == [2]
+
+
+def test_history_of_nobody_says_why_it_is_empty(filled: Shell):
+    done = filled("history", "nobody")
+    assert (done.returncode, done.stdout) == (0, "nobody: no messages here (never)\n")
+
+
+def test_a_damaged_record_is_shown_where_it_stands(filled: Shell):
+    connection = apsw.Connection(f"{filled.folder}/memory.db")
+    connection.execute("UPDATE messages SET record = x'00' WHERE place = 1 << 32 | 1")
+    connection.close()
+    shown = filled("history", "user-1").stdout
+    assert "DAMAGED" in shown
+    assert "Hello" in shown
+
+
+def test_forget_asks_first_and_says_what_was_erased(filled: Shell):
+    refused = filled("forget", "user-1", given="n\n")
+    assert refused.returncode == 1
+    assert "Erase 2 message(s)" in refused.stdout
+    assert filled("forget", "user-1", "--yes").stdout.startswith("forgotten: 2 message(s)")
+    erased = json.loads(filled("forget", "user-2", "--yes", "--json").stdout)
+    assert (erased["messages"], erased["scrubbed"]) == (1, True)
+    assert json.loads(filled("sessions", "--json").stdout) == []
+
+
+def test_export_and_load_move_everything(filled: Shell):
+    exported = filled("export").stdout
+    assert filled("export", "-o", "all.jsonl").returncode == 0
+    assert (filled.folder / "all.jsonl").read_text("utf-8") == exported
+    other = f"sqlite:///{filled.folder}/other.db"
+    loaded = filled("load", "all.jsonl", "--store", other, "--json")
+    assert json.loads(loaded.stdout) == {"sessions": 2, "messages": 3, "present": 0}
+    again = filled("load", "-", "--store", other, given=exported)
+    assert again.stdout == "loaded: 0 session(s), 0 message(s); 2 were there already\n"
+    assert filled("export", "--store", other).stdout == exported
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["sessions"], 1, "does not exist"),
+        (["sessions", "--store", "mysql://x"], 2, "no store for mysql://"),
+        (["history"], 2, "Missing argument"),
+        (["history", "s", "--limit", "-1"], 2, "not in the range"),
+        (["frobnicate"], 2, "No such command"),
+        (["load", "no-such-file"], 2, "No such file"),
+        (
+            ["history", "x" * 2000, "--store", "sqlite:///new.db?mode=rwc"],
+            2,
+            "longer than 1024 bytes",
+        ),
+    ],
+)
+def test_errors_are_words_and_exit_codes(shell: Shell, arguments: list[str], code: int, words: str):
+    done = shell(*arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (shell.folder / "memory.db").exists(), "looking must not create"
+
+
+def test_a_spoilt_export_is_named_by_line(shell: Shell):
+    done = shell("load", "-", given='{"holdfast_export":1}\nnonsense\n')
+    assert done.returncode == 2
+    assert "line 2" in done.stderr
+
+
+def test_engines_name_the_embedded_one(shell: Shell):
+    found = json.loads(shell("engines", "--json").stdout)
+    assert [row for row in found if row["engine"] == "sqlite"]
+    assert "sqlite" in shell("engines").stdout
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: Shell, name: str):
+    assert "_HOLDFAST_COMPLETE" in shell("completion", name).stdout

@@ -1,0 +1,65 @@
+"""Every example in the README and the documentation is run, page by page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+NOT_RUN = ("pip install", "make ", "sudo ", "docker ", "git ")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text("utf-8"))
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def test_the_examples_of_a_page_work(page: Path, disk_path: Path):
+    """Python blocks of a page continue one another; commands run after what stands above them."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program: list[str] = []
+    for language, text in blocks(page):
+        if language == "python":
+            program.append(text)
+        else:
+            _run([sys.executable, "-W", "error", "-c", "\n".join(program)], disk_path, path)
+            for line in text.splitlines():
+                if line.strip() and not line.startswith(NOT_RUN):
+                    _run(["bash", "-euc", line], disk_path, path)
+    _run([sys.executable, "-W", "error", "-c", "\n".join(program)], _fresh(disk_path), path)
+
+
+def _fresh(folder: Path) -> Path:
+    inner = folder / "again"
+    inner.mkdir()
+    return inner
+
+
+def _run(command: list[str], folder: Path, path: str) -> None:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PATH": path},
+        timeout=60,
+    )
+    assert done.returncode == 0, f"{command[-1]}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path):
+    for target in LINK.findall(page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{name(page)} links to {target}"

@@ -1,0 +1,152 @@
+"""Style is a test: rooms, cycles, sizes, words, public names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "holdfast"
+FILES = sorted(SOURCE.rglob("*.py"))
+STORE_ROOMS = {"contract", "model", "errors", "codec", "limits", "backends", "recall", "commands",
+               "operations", "drive", "transfer", "connection"}  # fmt: skip
+KIT_ROOMS = {"verify", "doctor", "chat", "integrations"}
+DRIVERS = {"apsw": "sqlite", "redis": "redis", "psycopg": "postgres", "psycopg_pool": "postgres"}
+BANNED = re.compile(r"\b(manager|helper|util|utils|handler|successfully)\b", re.IGNORECASE)
+
+PUBLIC = {
+    "Ack", "AsyncStore", "Conflict", "Damaged", "DamagedRecord", "Durability", "EngineFull",
+    "EngineUnreachable", "Erased", "FormatTooNew", "History", "HoldfastError", "InvalidMessage",
+    "LimitExceeded", "Loaded", "Message", "NotApplied", "OutcomeUnknown", "Refused", "SessionState",
+    "Stat", "StorageWarning", "Store", "StoreClosed", "StoredDataError", "UsageError", "VerifyError",
+    "__version__", "connect", "connect_async",
+}  # fmt: skip
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(file: Path, *, lazy: bool = True) -> Iterator[str]:
+    """Modules that a file imports; without `lazy` only those imported with the file itself."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree) if lazy else tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from inner
+            if not MODULES.issuperset(inner):  # it takes names from the package itself
+                yield node.module or ""
+
+
+MODULES = {module_name(file) for file in FILES}
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "holdfast" else ""
+
+
+def functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_public_names_are_these_and_no_others():
+    assert set(holdfast.__all__) == PUBLIC
+    assert all(hasattr(holdfast, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_a_file_keeps_to_its_room(file: Path):
+    here = module_name(file)
+    for target in imports(file):
+        if room(here) in STORE_ROOMS:
+            assert room(target) not in KIT_ROOMS, f"the store imports the kit: {target}"
+        if here.startswith("holdfast.backends."):
+            other = target.split(".")[2:3] if target.startswith("holdfast.backends.") else []
+            shared = not other or other[0] in {here.split(".")[2], "queries"}
+            assert shared, f"a backend imports another: {target}"
+        if here.startswith("holdfast.verify.judge"):
+            ours = target.startswith("holdfast.") and not target.startswith(
+                (
+                    "holdfast.verify.judge",
+                    "holdfast.verify.history",
+                    "holdfast.model",
+                    "holdfast.errors",
+                )
+            )
+            assert not ours, f"the judge imports {target}"
+        driver = target.split(".")[0]
+        if driver in DRIVERS and room(here) in STORE_ROOMS:
+            assert here.startswith(f"holdfast.backends.{DRIVERS[driver]}"), (
+                f"{here} imports {driver}"
+            )
+
+
+def test_there_are_no_import_cycles():
+    names = {module_name(file): file for file in FILES}
+    graph = {
+        name: {target for target in imports(file, lazy=False) if target in names and target != name}
+        for name, file in names.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"cycle: {' -> '.join([*path[path.index(name) :], name])}"
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(names):
+        visit(name, ())
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_files_and_functions_stay_short(file: Path):
+    assert len(file.read_text("utf-8").splitlines()) <= 500
+    for function in functions(file):
+        length = (function.end_lineno or 0) - function.lineno + 1
+        assert length <= 70, f"{function.name} has {length} lines"
+
+
+def test_the_usual_function_is_short():
+    lengths = sorted((f.end_lineno or 0) - f.lineno + 1 for file in FILES for f in functions(file))
+    assert lengths[len(lengths) // 2] <= 12
+
+
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_banned_words_are_not_used(file: Path):
+    found = BANNED.findall(file.read_text("utf-8"))
+    assert not found, found
+
+
+def test_importing_the_package_imports_no_driver_and_no_kit():
+    code = "import holdfast, sys; print('\\n'.join(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    heavy = {"apsw", "asyncio", "click", "rich", "redis", "psycopg", "pytest", "holdfast.verify"}
+    assert not heavy & set(loaded.stdout.split())
+
+
+def test_no_machine_path_or_pickle_in_the_source():
+    for file in FILES:
+        source = file.read_text("utf-8")
+        assert "/root/" not in source
+        assert "/home/" not in source
+        if file.name != "errors.py":
+            assert "pickle" not in source, f"{file}: records are JSON, never pickle"
