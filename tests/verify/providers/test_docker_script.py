@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.verify.providers.conftest import DAEMON_TIMEOUT_S, SCRIPT
+from tests.daemon import DAEMON_TIMEOUT_S, SCRIPT
 
 pytestmark = pytest.mark.docker
 

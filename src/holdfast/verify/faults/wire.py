@@ -102,7 +102,7 @@ class Armed:
         return self._evidence
 
 
-class Cut(Exception):  # noqa: N818 - it is an order, not an error
+class Cut(Exception):
     """End this link now."""
 
 
