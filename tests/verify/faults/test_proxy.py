@@ -104,7 +104,7 @@ def test_a_fault_that_no_client_met_is_not_proven(proxy: Proxy) -> None:
     with client_of(proxy.url) as client:
         lost = proxy.swallow_reply(match=b"NEVER")
         client.set("a", "1")
-        with pytest.raises(FaultNotProven, match="swallow_reply was set"):
+        with pytest.raises(FaultNotProven, match="lost-ack was set"):
             lost.landed(timeout_s=0.05)
     proxy.heal()
     delayed = proxy.delay(0.01)
