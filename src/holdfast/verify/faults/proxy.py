@@ -126,7 +126,8 @@ class Proxy:
 
         The honest source of "unknown": the engine did what it was asked and the client cannot
         know. `match` picks the request by bytes that it contains, so that a handshake is not
-        mistaken for it. Lands once.
+        mistaken for it. A driver that sends a statement in rounds (asyncpg prepares it first)
+        makes several requests of it: match the last. Lands once.
         """
         return self._lay("swallow_reply", match)
 

@@ -68,6 +68,8 @@ class Trap:
     match: bytes | None
     armed: Armed
     request_bytes: int = 0
+    pipelined: bool = False
+    """An earlier request of this client was still unanswered: its reply is dropped as well."""
 
     def takes(self, link: Link, chunk: bytes) -> bool:
         """Whether this request is the one; a pattern may straddle two chunks."""
@@ -219,6 +221,8 @@ class Wire:
             if trap is not None and trap.kind == "swallow_request":
                 self._lose_request(trap, len(chunk))
             link.in_flight = True
+            if link.trap is not None:
+                link.trap.request_bytes += len(chunk)
             await loop.sock_sendall(engine, chunk)
             self.counters.bytes_to_engine += len(chunk)
         await self.flowing.wait()
@@ -245,7 +249,7 @@ class Wire:
         if trap is None or not trap.takes(link, chunk):
             return None
         self.trap, link.trap = None, trap
-        trap.request_bytes = len(chunk)
+        trap.pipelined = link.in_flight
         return trap
 
     def _lose_request(self, trap: Trap, count: int) -> None:
@@ -274,6 +278,7 @@ class Wire:
             "were dropped, and the connection was cut",
             request_bytes=trap.request_bytes,
             reply_bytes_dropped=dropped,
+            pipelined=trap.pipelined,
         )
         raise Cut
 
