@@ -95,7 +95,10 @@ class Armed:
             self._met.set()
 
     def landed(self, *, timeout_s: float = 5.0) -> Evidence:
-        """The proof, or `FaultNotProven` if no client met the fault in time."""
+        """The proof, or `FaultNotProven` if no client met the fault in time.
+
+        It waits, so async code calls it by `asyncio.to_thread`, or after the client's answer.
+        """
         self._met.wait(timeout_s)
         if self._evidence is None:
             raise FaultNotProven(
