@@ -40,7 +40,7 @@ HOME = Path(".cache/bench-engines")
 RIVALS = ("pytest-redis==5.0.1", "pytest-postgresql==10.0.0", "psycopg[binary]==3.3.8")
 
 NOISY = "postgres, first, disk"
-"""Shown without a bound: making a thousand files takes this disk from 25 to 600 ms, by its mood."""
+"""Shown without a bound: making a thousand files on a shared disk took from 25 to 600 ms."""
 
 Way = Callable[[], Callable[[], None]]
 """Starts something until it answers; what it returns ends it, outside the time taken."""
