@@ -165,8 +165,8 @@ class SqliteBackend(SqliteSetup):
 
         The old connections close when nobody uses them any more.
         """
-        self._database.readers.close()
-        self._database = self._open(create=False)
+        old, self._database = self._database, self._open(create=False)
+        old.readers.close()
         self._gone = False
         return self._database
 
