@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import UsageError
@@ -36,7 +38,7 @@ def ten(store: AnyStore) -> AnyStore:
         ({"after": 7, "before": 3}, ()),
     ],
 )
-def test_pages_are_named_by_numbers(ten: AnyStore, arguments: dict[str, int], expected: range):
+def test_pages_are_named_by_numbers(ten: AnyStore, arguments: dict[str, Any], expected: range):
     page = ten.history("s", **arguments)
     assert [message.seq for message in page] == list(expected)
     assert texts(page) == [str(number) for number in expected]
