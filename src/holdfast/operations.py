@@ -50,7 +50,11 @@ def append(
     if not records:
         raise UsageError("append needs at least one message; nothing was written")
     written: Written = yield Append(
-        session_bytes(session), records, key_digest(key), check_number(expect), ttl_ms
+        session_bytes(session),
+        records,
+        None if key is None else key_digest(key),
+        None if expect is None else check_number(expect),
+        ttl_ms,
     )
     return _ack(session, written)
 
@@ -190,10 +194,8 @@ def session_bytes(session: object) -> bytes:
     return data
 
 
-def key_digest(key: str | None) -> bytes | None:
+def key_digest(key: str) -> bytes:
     """What is kept of an idempotency key: enough to know it again, nothing to read."""
-    if key is None:
-        return None
     data = text_bytes(key, "key", limits.KEY_BYTES_MAX)
     if not data:
         raise UsageError("key must not be empty; leave it out instead; nothing was sent")

@@ -89,7 +89,8 @@ class GroupCommit:
                 self._commit(group)
             finally:
                 self._writing.release()
-                _deliver(group)
+                if len(group) > 1:
+                    _deliver(group)
         else:
             pending.will_wait()
             self._enqueue(pending)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -245,26 +246,29 @@ class _Spares:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._owner = 0
         self._kept: list[tuple[RunDir, ClusterFiles]] = []
 
     def give(self, run_dir: RunDir, files: ClusterFiles) -> bool:
         """Take it in under a new name; False where there are enough."""
-        if len(self._own()) >= SPARES_MAX:
-            return False
-        run_dir.rename()
-        self._kept.append((run_dir, files))
-        return True
+        with self._lock:
+            if len(self._own()) >= SPARES_MAX:
+                return False
+            run_dir.rename()
+            self._kept.append((run_dir, files))
+            return True
 
     def take(self, template: Path, root: Path) -> tuple[RunDir, ClusterFiles] | None:
         """One from this template on this storage, under a new name; None where there is none."""
-        for spare in self._own():
-            run_dir, files = spare
-            if files.template == template and run_dir.path.parent == root:
-                self._kept.remove(spare)
-                run_dir.rename()
-                return spare
-        return None
+        with self._lock:
+            for spare in self._own():
+                run_dir, files = spare
+                if files.template == template and run_dir.path.parent == root:
+                    self._kept.remove(spare)
+                    run_dir.rename()
+                    return spare
+            return None
 
     def _own(self) -> list[tuple[RunDir, ClusterFiles]]:
         """After a fork the list is the parent's: its directories are not ours."""
