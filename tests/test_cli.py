@@ -54,7 +54,7 @@ def filled(shell: Shell) -> Shell:
 
 def test_version_and_help(shell: Shell):
     assert shell("--version").stdout.strip() == f"holdfast, version {holdfast.__version__}"
-    for command in ("sessions", "history", "forget", "export", "load", "engines"):
+    for command in ("sessions", "history", "forget", "export", "load", "engines", "completion"):
         assert command in shell("--help").stdout
         assert shell(command, "--help").returncode == 0
 
@@ -155,9 +155,11 @@ def test_a_spoilt_export_is_named_by_line(shell: Shell):
 
 
 def test_engines_name_the_embedded_one(shell: Shell):
-    found = json.loads(shell("engines", "--json").stdout)
-    assert [row for row in found if row["engine"] == "sqlite"]
-    assert "sqlite" in shell("engines").stdout
+    found = json.loads(shell("engines", "--json", "--provider", "local").stdout)
+    here = {engine["kind"] for engine in found if engine["version"]}
+    assert here == {"sqlite", "redis", "valkey", "postgres", "chroma"}
+    assert "sqlite" in shell("engines", "--provider", "local").stdout
+    assert shell("engines", "--provider", "cloud").returncode == 2
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

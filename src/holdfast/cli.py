@@ -171,10 +171,13 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--provider", help="Only this one: local, docker, compose or url.")
 @json_option
-def engines(*, as_json: bool) -> None:
+def engines(provider: str | None, *, as_json: bool) -> None:
     """Show the real engines found here, and how to get the others."""
-    terminal.show_engines(as_json)
+    from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
+
+    terminal.show_engines(find_engines(provider), as_json)
 
 
 @main.command()
