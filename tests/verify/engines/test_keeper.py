@@ -21,7 +21,8 @@ from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.engines.rundir import RunDir, _keeper
 
 RUN = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.rundir import _keeper
 engine = start_engine(sys.argv[1], storage=sys.argv[2])
