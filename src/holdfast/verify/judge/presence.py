@@ -1,0 +1,82 @@
+"""What a read shows although it was gone: resurrected after a forget, or expired too late."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from holdfast.verify.history import NEVER_NS
+from holdfast.verify.judge.bounds import Bounds
+from holdfast.verify.judge.case import Append, Case, Forget, Read
+from holdfast.verify.judge.findings import Findings
+
+
+def check_forgotten(case: Case, bounds: Bounds, found: Findings) -> None:
+    """Report messages shown although a forget began after they were known and ended before."""
+    forgets = sorted((f for f in case.forgets if f.certain), key=lambda forget: forget.inv)
+    if not forgets:
+        return
+    invs = [forget.inv for forget in forgets]
+    soonest = list(accumulate(reversed(forgets), lambda a, b: min(b, a, key=lambda f: f.comp)))
+    soonest.reverse()
+    for read in case.reads:
+        for append in bounds.rows[read]:
+            at = bisect_right(invs, bounds.latest[append].ns)
+            if at < len(forgets) and soonest[at].comp < bounds.read_earliest(read).ns:
+                _report_resurrected(bounds, read, append, soonest[at], found)
+
+
+def _report_resurrected(
+    bounds: Bounds, read: Read, append: Append, forget: Forget, found: Findings
+) -> None:
+    known, began = bounds.latest[append], bounds.read_earliest(read)
+    because = (
+        f"forget {forget.number} began after {append.ids[0]!r} was there and ended before read "
+        f"{read.number} took effect, which shows it again"
+    )
+    witness = (*known.ops, forget.number or 0, *began.ops, read.number)
+    found.add("resurrected", append.ids[0], witness, because, spare=(append.number,))
+
+
+def check_expired(case: Case, bounds: Bounds, found: Findings) -> int:
+    """Report messages shown after their time. Gives the number of reads nobody can decide."""
+    if case.ttl_ns is None:
+        return 0
+    life_ns = case.ttl_ns + case.error_ns
+    ends = _ends(case.appends, life_ns)
+    known_ends = _ends([a for a in case.appends if a.comp < NEVER_NS], life_ns)
+    undecided = 0
+    for read in case.reads:
+        began = bounds.read_earliest(read)
+        late = [a for a in bounds.rows[read] if began.ns > ends[a]]
+        for append in late:
+            lived_s = (began.ns - append.inv) / 1e9
+            because = (
+                f"read {read.number} shows {append.ids[0]!r} {lived_s:.3f} s after its append "
+                f"began, and no write since can have kept the session alive"
+            )
+            witness = (append.number, *began.ops, read.number)
+            found.add("expired-late", append.ids[0], witness, because)
+        if not late:
+            row = bounds.rows[read]
+            undecided += any(began.ns > known_ends.get(a, NEVER_NS) for a in row)
+    return undecided
+
+
+def _ends(appends: list[Append], life_ns: int) -> dict[Append, int]:
+    """For each append, the latest time until which its session can have lived on.
+
+    A write while the session may still live lets it live longer; a later one begins it anew.
+    """
+    ordered = sorted(appends, key=lambda append: append.inv)
+    ends: dict[Append, int] = {}
+    group: list[Append] = []
+    end = -1
+    for append in ordered:
+        if group and append.inv > end:
+            ends.update(dict.fromkeys(group, end))
+            group, end = [], -1
+        group.append(append)
+        end = max(end, append.comp + life_ns)
+    ends.update(dict.fromkeys(group, end))
+    return ends
