@@ -134,7 +134,9 @@ def _spare(bounds: Bounds, read: Read, append: Append) -> tuple[int, ...]:
     link = bounds.after.get(row[-1], {}).get(append) if row else None
     links = () if link is None else (link.number,)
     began = bounds.read_earliest(read).ops
-    return (*links, *began, append.number, *bounds.earliest[append].ops, *ends)
+    seen = max(bounds.shown_by.get(append, []), key=lambda r: r.inv, default=None)
+    still = () if seen is None else (seen.number,)
+    return (*links, *began, *still, append.number, *bounds.earliest[append].ops, *ends)
 
 
 def _report_hole(bounds: Bounds, read: Read, append: Append, found: Findings) -> None:

@@ -10,6 +10,7 @@ from holdfast.verify.judge.bounds import make_bounds
 from holdfast.verify.judge.case import make_case
 from holdfast.verify.judge.contents import check_contents
 from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.leftover import check_leftover
 from holdfast.verify.judge.numbers import check_numbers
 from holdfast.verify.judge.order import check_order
 from holdfast.verify.judge.presence import check_expired, check_forgotten
@@ -20,7 +21,12 @@ from holdfast.verify.judge.verdict import Anomaly
 def explain(history: History, session: Session) -> tuple[list[Anomaly], int]:
     """The anomalies of a session, and the number of its reads that nobody can decide."""
     found, undecided = by_rules(history, session, history.writers)
-    return found.proven(lambda anomaly: confirmed(history, anomaly)), undecided
+    proven = found.proven(lambda anomaly: confirmed(history, anomaly))
+    if not proven:
+        found = Findings(session.name)
+        check_leftover(history, session, found)
+        proven = found.proven(lambda anomaly: confirmed(history, anomaly))
+    return proven, undecided
 
 
 def by_rules(
