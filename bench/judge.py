@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.verify.history import Event, Header, event_json, header_json, read_history
+from holdfast.verify.history import Event, Header, History, event_json, header_json, read_history
 from holdfast.verify.judge import judge
 from holdfast.verify.judge.command import judge_file, render
 
@@ -32,7 +32,7 @@ def run() -> dict[str, Any]:
 def _shape(path: Path, *, sessions: int, limit: int | None) -> dict[str, Any]:
     write_sound(path, sessions=sessions, operations=OPERATIONS // sessions, limit=limit)
     history = read_history(path)
-    judged_s = statistics.median(_seconds(lambda: judge(history)) for _ in range(3))
+    judged_s = statistics.median(_judging_s(history) for _ in range(3))
     del history
     whole_s = _seconds(lambda: render(judge_file(path)))
     plain_s = _seconds(lambda: _json_loads(path))
@@ -45,6 +45,10 @@ def _shape(path: Path, *, sessions: int, limit: int | None) -> dict[str, Any]:
         "command_to_json_loads": round(whole_s / plain_s, 2),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def _judging_s(history: History) -> float:
+    return _seconds(lambda: judge(history))
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -89,8 +93,13 @@ def _operations(
     for number in range(operations):
         if number % 2 == 0:
             batch = (f"{session}-{number}",)
-            log.extend(batch)
-            invoke = {"type": "invoke", "f": "append", "session": session, "messages": batch}
+            log += batch
+            invoke: dict[str, Any] = {
+                "type": "invoke",
+                "f": "append",
+                "session": session,
+                "messages": batch,
+            }
             yield invoke, {"type": "ok"}
         else:
             shown = tuple(log if limit is None else log[-limit:])

@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -105,13 +106,21 @@ class Session:
 
 @dataclass(slots=True)
 class History:
-    """A whole history. `writers` gives for each id the first append that may have written it."""
+    """A whole history. `writers` gives for each id the first append that may have written it.
+
+    `completed` counts operations by what they were and how they ended, `numbered` names the
+    sessions for which the store gave numbers.
+    """
 
     header: Header
     operations: dict[int, Operation] = field(default_factory=dict)
     sessions: dict[str, Session] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     writers: dict[str, Operation] = field(default_factory=dict)
+    completed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    numbered: set[str] = field(default_factory=set)
+    batches: int = 0
+    retries: int = 0
 
 
 class HistoryWriter:
@@ -336,13 +345,15 @@ class _Builder:
                 )
         if operation.key is not None:
             first = self._keys.setdefault((operation.session, operation.key), operation)
+            self.history.retries += first is not operation
             if first.ids() != ids:
                 raise NotAHistory(
                     f"key {operation.key!r} was used for other messages by operation "
                     f"{first.number}",
                     line=operation.line,
                 )
-        if len(ids) > 1 and len(set(ids)) < len(ids):
+        self.history.batches += len(ids) > 1
+        if len(set(ids)) < len(ids):
             raise NotAHistory("one batch holds a message twice", line=operation.line)
 
     def _complete(self, number: int, line: _lines.Line) -> None:
@@ -358,6 +369,7 @@ class _Builder:
             raise NotAHistory(f"operation {line.op} was closed by a fault before", line=number)
         operation.status = kind
         operation.completed_ns = line.time_ns
+        self.history.completed[operation.f, kind] += 1
         if kind == "ok":
             self._answer(number, line, operation)
 
@@ -369,6 +381,7 @@ class _Builder:
                 raise NotAHistory("`messages` must be a list of strings", line=number)
         if line.seqs is not None:
             operation.seqs = line.seqs
+            self.history.numbered.add(operation.session)
             if operation.f == "forget" or len(line.seqs) != len(operation.ids()):
                 raise NotAHistory("`seqs` and `messages` differ in length", line=number)
 

@@ -15,7 +15,6 @@ from holdfast.verify.history import (
     header_json,
     parse_history,
 )
-
 from tests.verify.judge.oracle import NEVER_NS, Op
 
 SESSION = "s"

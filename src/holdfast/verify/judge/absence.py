@@ -65,7 +65,11 @@ def _missing(
         low = bounds.earliest[append].ns
         if low >= began:
             break
-        if append in shown or bounds.latest[append].ns >= began or (read.cut and append in next_ones):
+        if (
+            append in shown
+            or bounds.latest[append].ns >= began
+            or (read.cut and append in next_ones)
+        ):
             continue
         if read.cut or append in next_ones or not excuses.between(_alive(bounds, append), first_ns):
             yield append
@@ -159,14 +163,14 @@ def _check_neighbours(bounds: Bounds, read: Read, found: Findings) -> None:
     for left, right in pairs:
         for append, other in bounds.before.get(right, {}).items():
             if append is not left and append not in shown:
-                _report_gap(read, other, append, right, "before", found)
+                _report_gap(found, read, other, append, right, how="before")
         for append, other in (bounds.after.get(left, {}) if left else {}).items():
             if append is not right and append not in shown and right not in bounds.rows[other]:
-                _report_gap(read, other, append, right, "instead of", found)
+                _report_gap(found, read, other, append, right, how="instead of")
 
 
 def _report_gap(
-    read: Read, other: Read, append: Append, right: Append, how: str, found: Findings
+    found: Findings, read: Read, other: Read, append: Append, right: Append, *, how: str
 ) -> None:
     because = (
         f"read {other.number} shows {append.ids[0]!r} {how} {right.ids[0]!r}, and "
@@ -187,6 +191,6 @@ def _check_beginnings(bounds: Bounds, found: Findings) -> None:
             first = read
         start = bounds.rows[first][0]
         if row[0] is not start and start not in row:
-            _report_gap(read, first, start, row[0], "instead of", found)
+            _report_gap(found, read, first, start, row[0], how="instead of")
         elif row[0] is not start and row[0] not in bounds.rows[first]:
-            _report_gap(first, read, row[0], start, "instead of", found)
+            _report_gap(found, first, read, row[0], start, how="instead of")

@@ -123,9 +123,7 @@ def _spread_earliest(bounds: Bounds, order: list[Append]) -> None:
             _raise(bounds, append, neighbour, read, ends.get(neighbour, []))
 
 
-def _raise(
-    bounds: Bounds, append: Append, neighbour: Append, link: Read, ends: list[Read]
-) -> None:
+def _raise(bounds: Bounds, append: Append, neighbour: Append, link: Read, ends: list[Read]) -> None:
     """An append follows its neighbour, and every read that ends there without it."""
     lowest = bounds.earliest[neighbour]
     known_ns = bounds.latest[append].ns

@@ -86,7 +86,7 @@ def _check_batches(case: Case, read: Read, found: Findings) -> None:
         elif at == 0 and read.cut and (skip := _tail_of(batch, ids)):
             at += skip
         else:
-            _report_batch(read, batch, found)
+            _report_batch(case, read, batch, found)
             at += 1
 
 
@@ -96,17 +96,24 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
     return len(tail) if ids[: len(tail)] == tail else 0
 
 
-def _report_batch(read: Read, batch: Append, found: Findings) -> None:
+def _report_batch(case: Case, read: Read, batch: Append, found: Findings) -> None:
     shown = tuple(message for message in read.ids if message in set(batch.ids))
     missing = [message for message in batch.ids if message not in shown]
-    witness = (batch.number, read.number)
-    what = f"of the {len(batch.ids)} messages of append {batch.number}"
+    witness: tuple[int, ...] = (batch.number, read.number)
     if missing:
-        because = f"read {read.number} shows {len(shown)} {what}, and not {missing[0]!r}"
+        because = (
+            f"read {read.number} shows {len(shown)} of the {len(batch.ids)} messages of append "
+            f"{batch.number}, and not {missing[0]!r}"
+        )
         found.add("torn", missing[0], witness, because)
     elif shown != batch.ids:
         because = f"read {read.number} shows the messages of append {batch.number} in another order"
         found.add("reorder", shown[0], witness, because)
     else:
-        because = f"read {read.number} shows other messages among those {what[3:]}"
+        first, last = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
+        between = next(m for m in read.ids[first:last] if m not in batch.ids)
+        because = (
+            f"read {read.number} shows {between!r} among the messages of append {batch.number}"
+        )
+        witness = (batch.number, case.writer[between].number, read.number)
         found.add("torn", batch.ids[0], witness, because)

@@ -70,9 +70,29 @@ class _Search:
             if done >> at & 1 or then > step.comp or then > deadline:
                 continue
             after = _apply(step, log)
-            if after is not None:
+            if after is not None and (step.must or self._useful(step, done, log)):
                 states.append((done if step.again else done | 1 << at, after, then))
         return states
+
+    def _useful(self, step: Step, done: int, log: Log) -> bool:
+        """Whether what need not happen helps: a read still to come shows it right here."""
+        if step.kind != "append":
+            return True
+        return any(
+            _follows(step.ids, read, log)
+            for at, read in enumerate(self._steps)
+            if read.kind == "read" and not done >> at & 1
+        )
+
+
+def _follows(ids: Log, read: Step, log: Log) -> bool:
+    """Whether the read shows these messages right after the end of the log."""
+    if ids[0] not in read.ids:
+        return read.cut and ids[-1] in read.ids
+    at = read.ids.index(ids[0])
+    if at == 0:
+        return read.cut or not log
+    return bool(log) and log[-1] == read.ids[at - 1]
 
 
 def _fits(step: Step, log: Log) -> bool:

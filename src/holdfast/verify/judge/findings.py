@@ -38,13 +38,16 @@ class Findings:
     def __len__(self) -> int:
         return len(self._found)
 
+    def __iter__(self) -> Iterator[Anomaly]:
+        return (anomaly for anomaly, _ in self._found.values())
+
     def proven(self, confirm: Callable[[Anomaly], bool]) -> list[Anomaly]:
         """The findings that their witness proves, with as little of the spare as that takes."""
         proven = []
         for anomaly, spare in self._found.values():
             whole = next((a for a in _with_spare(anomaly, spare) if confirm(a)), None)
             if whole is not None:
-                proven.append(whole)
+                proven.append(replace(whole, confirmed=True))
         return proven
 
 

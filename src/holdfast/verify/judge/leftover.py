@@ -12,14 +12,21 @@ OPERATIONS_MAX: Final = 12
 MESSAGES_MAX: Final = 16
 
 
+def is_small(session: Session) -> bool:
+    """Whether the session is small enough for every order to be tried."""
+    operations = _operations(session)
+    messages = {m for o in operations if o.messages for m in o.ids()}
+    return len(operations) <= OPERATIONS_MAX and len(messages) <= MESSAGES_MAX
+
+
+def _operations(session: Session) -> list[Operation]:
+    every = (*session.appends, *session.reads, *session.forgets)
+    return [operation for operation in every if operation.status != "fail"]
+
+
 def check_leftover(history: History, session: Session, found: Findings) -> None:
     """Report a small session that no legal execution explains, with the fewest operations."""
-    operations = [
-        o for o in (*session.appends, *session.reads, *session.forgets) if o.status != "fail"
-    ]
-    messages = {m for o in operations for m in (o.ids() if o.messages else ())}
-    if len(operations) > OPERATIONS_MAX or len(messages) > MESSAGES_MAX:
-        return
+    operations = _operations(session)
     if impossible(history, session, operations, ""):
         core = _shrink(history, session, operations)
         if len(core) <= WITNESS_MAX:

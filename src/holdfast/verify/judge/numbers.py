@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from holdfast.verify.history import Operation, Session
@@ -12,17 +13,23 @@ from holdfast.verify.judge.findings import Findings
 
 def check_numbers(session: Session, found: Findings) -> None:
     """Report numbers that repeat, differ for one message, or contradict reads or time."""
-    number_of: dict[str, tuple[int, Operation]] = {}
-    holder: dict[int, tuple[str, Operation]] = {}
+    given = _Given()
     for operation in _completed(session):
-        if operation.seqs is None:
-            continue
-        for message, number in zip(operation.ids(), operation.seqs, strict=True):
-            _check_one(message, number, operation, number_of, holder, found)
+        if operation.seqs is not None:
+            for message, number in zip(operation.ids(), operation.seqs, strict=True):
+                _check_one(given, operation, message, number, found)
     for read in session.reads:
-        if read.status == "ok" and number_of:
-            _check_read(read, number_of, found)
+        if read.status == "ok" and given.to:
+            _check_read(read, given, found)
     _check_time(session, found)
+
+
+@dataclass(slots=True)
+class _Given:
+    """Which number was given to which message, and the first operation that says so."""
+
+    to: dict[str, tuple[int, Operation]] = field(default_factory=dict)
+    holder: dict[int, tuple[str, Operation]] = field(default_factory=dict)
 
 
 def _completed(session: Session) -> list[Operation]:
@@ -31,35 +38,26 @@ def _completed(session: Session) -> list[Operation]:
 
 
 def _check_one(
-    message: str,
-    number: int,
-    operation: Operation,
-    number_of: dict[str, tuple[int, Operation]],
-    holder: dict[int, tuple[str, Operation]],
-    found: Findings,
+    given: _Given, operation: Operation, message: str, number: int, found: Findings
 ) -> None:
-    known, first = number_of.setdefault(message, (number, operation))
+    known, first = given.to.setdefault(message, (number, operation))
     if known != number:
         because = (
             f"{message!r} has number {known} in operation {first.number} and "
             f"{number} in operation {operation.number}"
         )
         found.add("seq-clash", message, (first.number, operation.number), because)
-    owner, before = holder.setdefault(number, (message, operation))
+    owner, before = given.holder.setdefault(number, (message, operation))
     if owner != message:
         because = f"number {number} was given to {owner!r} and to {message!r}"
         found.add("seq-clash", message, (before.number, operation.number), because)
 
 
-def _check_read(
-    read: Operation, number_of: dict[str, tuple[int, Operation]], found: Findings
-) -> None:
-    known = [(m, *number_of[m]) for m in dict.fromkeys(read.ids()) if m in number_of]
+def _check_read(read: Operation, given: _Given, found: Findings) -> None:
+    known = [(m, *given.to[m]) for m in dict.fromkeys(read.ids()) if m in given.to]
     for (a, low, by), (b, high, other) in pairwise(known):
         if low > high:
-            because = (
-                f"read {read.number} shows {a!r}, number {low}, before {b!r}, number {high}"
-            )
+            because = f"read {read.number} shows {a!r}, number {low}, before {b!r}, number {high}"
             found.add("seq-clash", a, (by.number, other.number, read.number), because)
 
 

@@ -17,13 +17,16 @@ def check_forgotten(case: Case, bounds: Bounds, found: Findings) -> None:
     if not forgets:
         return
     invs = [forget.inv for forget in forgets]
-    soonest = list(accumulate(reversed(forgets), lambda a, b: min(b, a, key=lambda f: f.comp)))
-    soonest.reverse()
+    soonest = list(accumulate(reversed(forgets), _sooner))[::-1]
     for read in case.reads:
         for append in bounds.rows[read]:
             at = bisect_right(invs, bounds.latest[append].ns)
             if at < len(forgets) and soonest[at].comp < bounds.read_earliest(read).ns:
                 _report_resurrected(bounds, read, append, soonest[at], found)
+
+
+def _sooner(one: Forget, other: Forget) -> Forget:
+    return one if one.comp < other.comp else other
 
 
 def _report_resurrected(

@@ -9,6 +9,7 @@ witness saw, the witness proves the anomaly.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
@@ -43,16 +44,18 @@ def impossible(
     Unless it is `strict`, a read is not blamed for what it can never have seen, so that an
     unrelated fault in the same read confirms nothing.
     """
-    reads = [
-        o for o in witness if (o.f, o.status, o.session) == ("history", "ok", session.name)
-    ]
+    reads = [o for o in witness if (o.f, o.status, o.session) == ("history", "ok", session.name)]
     if strict and any(o.limit is not None and len(o.ids()) > o.limit for o in reads):
         return True
     appends = _appends_all(session)
     shown = {o.number: _shown(o, appends, strict) for o in reads}
     kept = _kept(session, witness, shown, about)
     return not explainable(
-        [_append_step(append, witness, kept) for append in appends if not kept.isdisjoint(append.ids)]
+        [
+            _append_step(append, witness, kept)
+            for append in appends
+            if not kept.isdisjoint(append.ids)
+        ]
         + [_read_step(read, shown[read.number], kept) for read in reads]
         + _forget_steps(history, appends, session, witness)
     )
@@ -124,7 +127,7 @@ def _numbers_clash(session: Session, witness: list[Operation]) -> bool:
     for operation in witness:
         if operation.seqs is not None:
             numbered = list(zip(operation.ids(), operation.seqs, strict=True))
-            if any(a[1] >= b[1] for a, b in zip(numbered, numbered[1:], strict=False)):
+            if any(a[1] >= b[1] for a, b in pairwise(numbered)):
                 return True
             pairs += numbered
     number_of = dict(pairs)

@@ -17,17 +17,20 @@ _Placed = list[tuple[int, int, int]]
 """Place in the row, begin, end. Appends stand on even places, reads on the odd one after."""
 
 
-def sound(session: Session) -> bool:
-    """Whether the session is proven free of anomalies, its numbers aside. False proves nothing."""
+def unread_if_sound(session: Session) -> int | None:
+    """The acknowledged appends that no read shows, of a session proven sound; else None.
+
+    Sound means that nothing but its numbers can be wrong with it. None proves nothing.
+    """
     if any(o.status != "fail" for o in session.forgets):
-        return False
+        return None
     row = _Row()
     placed: _Placed = []
     for read in session.reads:
         if read.status == "ok":
             place = row.place(read)
             if place < 0:
-                return False
+                return None
             placed.append((2 * place + 1, read.invoked_ns, read.completed_ns))
     return _agrees(session.appends, row, placed)
 
@@ -49,17 +52,16 @@ class _Row:
         raw, limit = read.messages, read.limit
         if raw == _NOTHING:
             return -1 if limit == 0 else 0
-        if not self._text and not self._begin(raw):
-            return -1
         before = self.index.get(raw[2 : raw.find(b'"', 2)])
         if before is None:
-            return -1
+            # Only the first read may bring a beginning; any other makes a second row.
+            before = 0
+            if self._text or not self._add(b"", raw[1:-1]):
+                return -1
         start = self._starts[before]
         end = start + len(raw) - 2
-        if end > len(self._text):
-            if not self._extend(raw, start):
-                return -1
-        elif not self._text.startswith(raw[1:-1], start):
+        inside = end <= len(self._text)
+        if not (self._text.startswith(raw[1:-1], start) if inside else self._extend(raw, start)):
             return -1
         count = self._counts.get(end, -1)
         if limit is not None and count - before >= limit:
@@ -67,9 +69,6 @@ class _Row:
         # It shows everything there was, so the row begins where it does.
         self.whole = True
         return -1 if before else count
-
-    def _begin(self, raw: bytes) -> bool:
-        return self._add(b"", raw[1:-1])
 
     def _extend(self, raw: bytes, start: int) -> bool:
         """Put what a read shows beyond the end of the row there, if the rest of it fits."""
@@ -102,8 +101,8 @@ def plain_ids(text: bytes) -> list[bytes]:
     return ids
 
 
-def _agrees(appends: list[Operation], row: _Row, placed: _Placed) -> bool:
-    """Whether every append has its place too, and the order of the places is one of time."""
+def _agrees(appends: list[Operation], row: _Row, placed: _Placed) -> int | None:
+    """As `unread_if_sound`: every append needs its place too, and places the order of time."""
     unseen: list[tuple[int, int]] = []
     torn: set[int] = set()
     shown = 0
@@ -121,13 +120,13 @@ def _agrees(appends: list[Operation], row: _Row, placed: _Placed) -> bool:
             continue
         end = -1 if last is None else last + 1
         if not _in_one_piece(row, ids, end):
-            return False
+            return None
         shown += min(len(ids), end)
         placed.append((2 * end, inv, comp))
         torn.update(range(2 * (end - len(ids)) + 3, 2 * end, 2))
     if shown != len(row.index) or (torn and any(place in torn for place, _, _ in placed)):
-        return False
-    return _in_time(placed, unseen, whole=row.whole)
+        return None
+    return len(unseen) if _in_time(placed, unseen, whole=row.whole) else None
 
 
 def _batches(appends: list[Operation]) -> Iterable[tuple[bytes, int, int, bool]]:
@@ -165,8 +164,7 @@ def _in_time(placed: _Placed, unseen: list[tuple[int, int]], *, whole: bool) -> 
     for _, inv, comp in placed:
         if comp < now:
             return False
-        if inv > now:
-            now = inv
+        now = inv if inv > now else now  # noqa: FURB136 - twice as fast as max, a million times
     if all(comp >= now for _, comp in unseen):
         return True
     if whole:
