@@ -195,7 +195,7 @@ def write_history(path: Path, header: Header, events: Iterable[Event]) -> None:
 def read_history(path: Path) -> History:
     """The history in a file, read in blocks; `NotAHistory` names the first line that is wrong."""
     try:
-        with path.open("rb") as file, _collector_at_rest():
+        with path.open("rb") as file, collector_at_rest():
             return _build(_blocks(file))
     except OSError as error:
         raise NotAHistory(f"cannot be read: {error}") from error
@@ -207,9 +207,11 @@ def parse_history(lines: Iterable[bytes]) -> History:
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    # A million new objects, none in a cycle: walking them again and again took longer than
-    # everything else that reading does.
+def collector_at_rest() -> Iterator[None]:
+    """No garbage collection inside: a history is millions of objects, and none in a cycle.
+
+    Walking them again and again took longer than everything else that reading does.
+    """
     before = gc.isenabled()
     gc.disable()
     try:

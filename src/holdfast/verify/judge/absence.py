@@ -161,11 +161,17 @@ def _check_neighbours(bounds: Bounds, read: Read, found: Findings) -> None:
     if row and not read.cut:
         pairs.insert(0, (None, row[0]))
     for left, right in pairs:
-        for append, other in bounds.before.get(right, {}).items():
+        before = bounds.before.get(right, {})
+        after = bounds.after.get(left, {}) if left else {}
+        if len(before) + len(after) == 2 and left in before:  # noqa: PLR2004 - each other, only
+            continue
+        for append, other in before.items():
             if append is not left and append not in shown:
                 _report_gap(found, read, other, append, right, how="before")
-        for append, other in (bounds.after.get(left, {}) if left else {}).items():
-            if append is not right and append not in shown and right not in bounds.rows[other]:
+        for append, other in after.items():
+            # The later read is to blame: the earlier cannot lack what was not there yet.
+            earlier = other.inv <= read.inv and right not in bounds.rows[other]
+            if earlier and append is not right and append not in shown:
                 _report_gap(found, read, other, append, right, how="instead of")
 
 

@@ -8,7 +8,6 @@ came from, because they are the witness of whatever it proves.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
 from holdfast.verify.judge.case import Append, Case, Read
@@ -83,12 +82,29 @@ def _known(append: Append, reads: list[Read]) -> Bound:
 
 def _order(case: Case, bounds: Bounds) -> list[Append]:
     """The appends in an order that every read agrees with; none where reads disagree."""
-    graph = {append: set(bounds.before.get(append, ())) for append in case.appends}
-    try:
-        return list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        bounds.cycle = error.args[1]
-        return []
+    waits_for = {append: len(bounds.before.get(append, ())) for append in case.appends}
+    order = [append for append, count in waits_for.items() if not count]
+    for append in order:  # it grows while it is walked
+        for follower in bounds.after.get(append, ()):
+            waits_for[follower] -= 1
+            if not waits_for[follower]:
+                order.append(follower)
+    if len(order) == len(case.appends):
+        return order
+    bounds.cycle = _cycle({append: None for append, count in waits_for.items() if count}, bounds)
+    return []
+
+
+def _cycle(stuck: dict[Append, None], bounds: Bounds) -> list[Append]:
+    """A circle among appends that each wait for another: walk back until one comes again."""
+    path: dict[Append, None] = {}
+    here = next(iter(stuck))
+    while here not in path:
+        path[here] = None
+        here = next(append for append in bounds.before[here] if append in stuck)
+    walked = list(path)
+    circle = [*walked[walked.index(here) :], here]
+    return circle[::-1]
 
 
 def _spread_latest(bounds: Bounds, order: list[Append]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.verify.history import read_history
+from holdfast.verify.history import collector_at_rest, read_history
 from holdfast.verify.judge.decide import judge
 from holdfast.verify.judge.verdict import Anomaly, JudgeResult, Verdict
 
@@ -17,7 +17,8 @@ _SHOWN_MAX: Final = 20
 
 def judge_file(path: Path | str) -> JudgeResult:
     """The verdict on the history in a file; `NotAHistory` names the line that is wrong."""
-    return judge(read_history(Path(path)))
+    with collector_at_rest():
+        return judge(read_history(Path(path)))
 
 
 def to_json(result: JudgeResult) -> dict[str, Any]:
