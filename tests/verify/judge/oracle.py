@@ -22,6 +22,8 @@ class Op:
     limit: int | None = None
     key: str | None = None
     process: int = 0
+    session: str = "s"
+    seqs: tuple[int, ...] | None = None
 
 
 def legal(ops: list[Op]) -> bool:

@@ -17,13 +17,13 @@ from holdfast.verify.history import (
 )
 from tests.verify.judge.oracle import NEVER_NS, Op
 
-SESSION = "s"
 
-
-def to_history(ops: list[Op], header: Header | None = None) -> History:
+def to_history(
+    ops: list[Op], header: Header | None = None, faults: tuple[Event, ...] = ()
+) -> History:
     """The same operations as the judge reads them, through the public format."""
     lines = [header_json(header or Header("random"))]
-    lines += [event_json(event) for event in sorted(_events(ops), key=_when)]
+    lines += [event_json(event) for event in sorted([*_events(ops), *faults], key=_when)]
     return parse_history(iter(json.dumps(line).encode() + b"\n" for line in lines))
 
 
@@ -35,22 +35,27 @@ def _events(ops: list[Op]) -> Iterator[Event]:
     for op in ops:
         wrote = op.messages if op.f == "append" else None
         yield Event(
-            "invoke", op.inv, op.number, op.process, op.f, SESSION, wrote, op.limit, key=op.key
+            "invoke", op.inv, op.number, op.process, op.f, op.session, wrote, op.limit, key=op.key
         )
         if op.status == "info" and op.comp < NEVER_NS:
             yield Event("fault", op.comp, name="kill", closes=(op.number,))
         elif op.status != "info":
             got = op.messages if op.f == "history" and op.status == "ok" else None
-            yield Event(op.status, op.comp, op.number, messages=got)
+            yield Event(op.status, op.comp, op.number, messages=got, seqs=op.seqs)
 
 
 def random_ops(
-    rng: random.Random, *, forgets: bool, limits: bool, size: tuple[int, int] = (3, 8)
+    rng: random.Random,
+    *,
+    forgets: bool,
+    limits: bool,
+    size: tuple[int, int] = (3, 8),
+    meddled: bool = True,
 ) -> list[Op]:
-    """Three to eight operations as a sound store may record them, then often meddled with."""
+    """Operations as a sound store may record them, then often meddled with."""
     plan = _plan(rng, rng.randint(*size), forgets=forgets, limits=limits)
     ops = _execute(rng, plan)
-    for _ in range(rng.choice((0, 1, 1, 2))):
+    for _ in range(rng.choice((0, 1, 1, 2)) if meddled else 0):
         _meddle(rng, ops)
     return ops
 

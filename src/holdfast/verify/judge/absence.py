@@ -22,8 +22,9 @@ def check_absence(case: Case, bounds: Bounds, found: Findings) -> None:
         missing = list(_missing(bounds, read, waiting, excuses))
         row = bounds.rows[read]
         holes = [append for append in missing if _shows_later(bounds, row, append)]
+        is_suffix = not holes and not any(_stood_before(bounds, row, a) for a in missing)
         for append in missing:
-            _report(case, bounds, read, append, found, has_holes=bool(holes))
+            _report(case, bounds, read, append, found, is_suffix=is_suffix)
         for append in holes:
             _report_hole(bounds, read, append, found)
     if not case.forgets:
@@ -86,8 +87,14 @@ def _shows_later(bounds: Bounds, row: list[Append], append: Append) -> bool:
     return bool(row) and bounds.earliest[row[-1]].ns > bounds.latest[append].ns
 
 
+def _stood_before(bounds: Bounds, row: list[Append], append: Append) -> bool:
+    """Whether some read shows it before a message of the row."""
+    rows = [bounds.rows[read] for read in bounds.shown_by.get(append, [])]
+    return any(not set(row).isdisjoint(other[other.index(append) + 1 :]) for other in rows)
+
+
 def _report(
-    case: Case, bounds: Bounds, read: Read, append: Append, found: Findings, *, has_holes: bool
+    case: Case, bounds: Bounds, read: Read, append: Append, found: Findings, *, is_suffix: bool
 ) -> None:
     again = next((r for r in bounds.shown_by.get(append, []) if r.comp > read.inv), None)
     known = bounds.latest[append]
@@ -104,7 +111,7 @@ def _report(
         )
         found.add("stale", message, (*witness, again.number), because, spare=spare)
     else:
-        name = _loss(case, bounds.rows[read], has_holes=has_holes)
+        name = _loss(case, bounds.rows[read], is_suffix=is_suffix)
         because = f"{what}, is missing from it, and no later read shows it" + _LOSS[name]
         found.add(name, message, witness, because, spare=spare)
     if read.cut and not _shows_later(bounds, bounds.rows[read], append):
@@ -119,10 +126,10 @@ _LOSS = {
 }
 
 
-def _loss(case: Case, row: list[Append], *, has_holes: bool) -> str:
+def _loss(case: Case, row: list[Append], *, is_suffix: bool) -> str:
     if case.ttl_ns is not None and not row:
         return "expired-early"
-    return "rollback" if row and not has_holes else "lost"
+    return "rollback" if row and is_suffix else "lost"
 
 
 def _how_known(append: Append, known: Bound) -> str:

@@ -35,6 +35,10 @@ class Findings:
             anomaly = Anomaly(name, self._session, message, numbers, because)
             self._found[key] = anomaly, tuple(spare)
 
+    def names(self, name: str) -> bool:
+        """Whether anything of that name was found."""
+        return any(found == name for found, _ in self._found)
+
     def __len__(self) -> int:
         return len(self._found)
 
