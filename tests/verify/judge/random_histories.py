@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from holdfast.verify.history import (
@@ -93,7 +93,13 @@ def _append(rng: random.Random, op: Op, keyed: list[Op]) -> Op:
     return op
 
 
-def _execute(rng: random.Random, plan: list[Op]) -> list[Op]:
+def expiring_ops(rng: random.Random, *, ttl_ns: int, error_ns: int) -> list[Op]:
+    """Operations of a sound store whose sessions expire, on a clock that is off by an error."""
+    plan = _plan(rng, rng.randint(3, 12), forgets=rng.random() < 0.3, limits=rng.random() < 0.3)
+    return _execute(rng, plan, life=lambda: ttl_ns + rng.randint(-error_ns, error_ns))
+
+
+def _execute(rng: random.Random, plan: list[Op], life: Callable[[], int] | None = None) -> list[Op]:
     """Give every operation an instant, run them in that order, and note what reads return."""
     ends = max(op.inv for op in plan) + 30
     instants = {op.number: rng.randint(op.inv, min(op.comp, ends)) for op in plan}
@@ -101,8 +107,10 @@ def _execute(rng: random.Random, plan: list[Op]) -> list[Op]:
     log: list[str] = []
     applied: set[tuple[str, ...]] = set()
     results: dict[int, Op] = {}
+    dies = NEVER_NS
     for op in order:
         results[op.number] = op
+        log = log if instants[op.number] < dies else []
         happens = op.status == "ok" or (op.status == "info" and rng.random() < 0.6)
         if op.f == "history":
             shown = log if op.limit is None else log[-op.limit :]
@@ -112,6 +120,7 @@ def _execute(rng: random.Random, plan: list[Op]) -> list[Op]:
         elif happens and op.messages not in applied:
             applied.add(op.messages)
             log = [*log, *op.messages]
+            dies = instants[op.number] + life() if life is not None else NEVER_NS
     return [results[op.number] for op in plan]
 
 

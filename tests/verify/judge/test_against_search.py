@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
+from holdfast.verify.history import Header
 from holdfast.verify.judge.decide import judge_session
 from holdfast.verify.judge.explain import explain
 from holdfast.verify.judge.screen import unread_if_sound
-
 from tests.verify.judge.oracle import legal
-from tests.verify.judge.random_histories import random_ops, to_history
+from tests.verify.judge.random_histories import expiring_ops, random_ops, to_history
 
 KINDS = pytest.mark.parametrize(
     ("forgets", "limits"),
@@ -66,6 +66,21 @@ def test_longer_sound_histories_raise_no_alarm(forgets: bool, limits: bool) -> N
 
         assert judge_session(history, history.sessions["s"]).anomalies == []
         assert explain(history, history.sessions["s"]).anomalies == []
+
+
+def test_sessions_that_expire_on_a_sound_store_raise_no_alarm() -> None:
+    rng = random.Random(6)
+    gone = 0
+    for _ in range(1500):
+        ttl_ns, error_ns = rng.randint(3, 15), rng.randint(0, 2)
+        ops = expiring_ops(rng, ttl_ns=ttl_ns, error_ns=error_ns)
+        header = Header("random", ttl_s=ttl_ns / 1e9, clock_error_s=error_ns / 1e9)
+        history = to_history(ops, header)
+
+        assert judge_session(history, history.sessions["s"]).anomalies == []
+        gone += bool(judge_session(to_history(ops), history.sessions["s"]).anomalies)
+    # Without the time to live many of them would be alarms, so it was put to the test.
+    assert gone > 200
 
 
 @KINDS

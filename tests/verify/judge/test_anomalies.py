@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.verify.history import Header
 from holdfast.verify.judge import ANOMALIES, Verdict, judge
-
 from tests.verify.judge.oracle import Op
 from tests.verify.judge.random_histories import to_history
 from tests.verify.judge.writing import S, append, forget, lost_reply, named, read
 
+PLAIN = Header("hand")
 TTL = Header("hand", ttl_s=10.0)
 ONE_SECOND_OFF = Header("hand", ttl_s=10.0, clock_error_s=1.0)
 
@@ -29,7 +29,7 @@ class Case:
     witness: frozenset[int]
     twin_why: str
     twin: tuple[Op, ...]
-    header: Header = Header("hand")
+    header: Header = PLAIN
 
 
 def case(
@@ -39,7 +39,7 @@ def case(
     witness: set[int],
     but: str,
     twin: tuple[Op, ...],
-    header: Header = Header("hand"),
+    header: Header = PLAIN,
 ) -> Case:
     return Case(why, ops, frozenset(expect), frozenset(witness), but, twin, header)
 
@@ -294,6 +294,17 @@ def test_a_stale_read_says_by_how_much_and_whether_the_reader_was_the_writer() -
 
     assert "3.000 ms stale, read by its own writer" in mine.because
     assert "another client" in theirs.because
+
+
+def test_a_retry_may_have_kept_the_session_alive() -> None:
+    first = append(1, 0, S, "a", key="k")
+    retry = append(2, 9 * S, 10 * S, "a", key="k")
+
+    with_retry = judge(to_history([first, retry, read(9, 15 * S, 16 * S, "a")], TTL))
+    too_late = judge(to_history([first, retry, read(9, 21 * S, 22 * S, "a")], TTL))
+
+    assert with_retry.anomalies == ()
+    assert named(too_late.anomalies) == {("expired-late", "a")}
 
 
 def test_an_open_append_makes_a_late_read_undecidable_and_it_is_counted() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.verify.judge import Anomaly
-
 from tests.verify.judge.oracle import NEVER_NS, Op
 
 S = 1_000_000_000

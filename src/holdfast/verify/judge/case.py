@@ -22,6 +22,8 @@ class Append:
     number: int
     ack_number: int
     process: int | str | None
+    tries: tuple[tuple[int, int], ...]
+    """Begin and end of every attempt: each may have refreshed the session."""
 
     @property
     def ack(self) -> int:
@@ -111,9 +113,15 @@ def merged(ids: tuple[str, ...], attempts: list[Operation]) -> Append:
     acks = [o for o in attempts if o.status == "ok"]
     last = min(acks, key=lambda o: o.completed_ns) if acks else None
     comp = max(o.completed_ns for o in attempts) if last is None else last.completed_ns
-    ack_number = first.number if last is None else last.number
     return Append(
-        ids, first.invoked_ns, comp, last is not None, first.number, ack_number, first.process
+        ids,
+        first.invoked_ns,
+        comp,
+        acked=last is not None,
+        number=first.number,
+        ack_number=first.number if last is None else last.number,
+        process=first.process,
+        tries=tuple((o.invoked_ns, o.completed_ns) for o in attempts),
     )
 
 

@@ -71,15 +71,21 @@ def _ends(appends: list[Append], life_ns: int) -> dict[Append, int]:
 
     A write while the session may still live lets it live longer; a later one begins it anew.
     """
-    ordered = sorted(appends, key=lambda append: append.inv)
+    tries = sorted((inv, comp, at) for at, a in enumerate(appends) for inv, comp in a.tries)
     ends: dict[Append, int] = {}
     group: list[Append] = []
     end = -1
-    for append in ordered:
-        if group and append.inv > end:
-            ends.update(dict.fromkeys(group, end))
+    for inv, comp, at in tries:
+        if inv > end:
+            _close(group, end, ends)
             group, end = [], -1
-        group.append(append)
-        end = max(end, append.comp + life_ns)
-    ends.update(dict.fromkeys(group, end))
+        group.append(appends[at])
+        end = max(end, comp + life_ns)
+    _close(group, end, ends)
     return ends
+
+
+def _close(group: list[Append], end: int, ends: dict[Append, int]) -> None:
+    # A retry long after adds nothing, so the first group of an append is the one that counts.
+    for append in group:
+        ends.setdefault(append, end)

@@ -20,6 +20,8 @@ from holdfast.verify.judge.verdict import Anomaly
 WITNESS_MIN: Final = 1
 WITNESS_MAX: Final = 5
 _SMALL: Final = 16
+_SHOWN: Final = frozenset({"phantom", "leak", "resurrected", "expired-late"})
+_ABSENT: Final = frozenset({"lost", "rollback", "stale", "hole", "expired-early"})
 _ONE_READ: Final = frozenset({"duplicate", "phantom", "leak", "window"})
 
 
@@ -28,12 +30,25 @@ def confirmed(history: History, anomaly: Anomaly) -> bool:
     session = history.sessions.get(anomaly.session)
     if session is None or not WITNESS_MIN <= len(anomaly.witness) <= WITNESS_MAX:
         return False
-    witness = [history.operations[number] for number in anomaly.witness]
+    witness = [history.operations[n] for n in anomaly.witness if n in history.operations]
+    if len(witness) < len(anomaly.witness) or not _looks_like_it(anomaly, witness):
+        return False
     if anomaly.name == "seq-clash":
         return _numbers_clash(session, witness)
     if anomaly.name == "expired-late":
         return _shown_too_late(history, session, witness, anomaly.message)
     return impossible(history, session, witness, anomaly.message, anomaly.name in _ONE_READ)
+
+
+def _looks_like_it(anomaly: Anomaly, witness: list[Operation]) -> bool:
+    """Whether a read of the witness shows the message, or lacks it, as the name says."""
+    rows = [o.ids() for o in witness if o.f == "history" and o.status == "ok"]
+    times = [row.count(anomaly.message) for row in rows]
+    if anomaly.name == "duplicate":
+        return any(count > 1 for count in times)
+    if anomaly.name in _SHOWN:
+        return any(times)
+    return anomaly.name not in _ABSENT or 0 in times
 
 
 def impossible(
@@ -161,14 +176,15 @@ def _shown_too_late(
     """
     reads = [o for o in witness if o.f == "history" and about in o.ids()]
     ttl_s = history.header.ttl_s
-    first = [a for a in _appends_all(session) if about in a.ids]
+    appends = _appends_all(session)
+    first = [a for a in appends if about in a.ids]
     if not reads or ttl_s is None or not first:
         return False
     life_ns = round((ttl_s + history.header.clock_error_s) * NS_PER_S)
     alive = first[0].comp + life_ns
-    for append in sorted(_appends_all(session), key=lambda a: a.inv):
-        if append.inv <= alive:
-            alive = max(alive, append.comp + life_ns)
+    for inv, comp in sorted(attempt for append in appends for attempt in append.tries):
+        if inv <= alive:
+            alive = max(alive, comp + life_ns)
     return any(_begins_after(session, read, alive) for read in reads)
 
 
