@@ -103,6 +103,15 @@ def test_without_a_completion_an_operation_is_unknown_for_ever(tmp_path: Path) -
     assert (read.operations[1].status, read.operations[1].completed_ns) == ("info", NEVER_NS)
 
 
+def test_the_first_fault_that_closes_an_operation_counts(tmp_path: Path) -> None:
+    kill = {"type": "fault", "name": "kill", "closes": [1]}
+    faults = [kill | {"time_ns": 5}, kill | {"time_ns": 9}]
+
+    read = read_history(written(tmp_path / "h", HEADER, APPEND, *faults))
+
+    assert read.operations[1].completed_ns == 5
+
+
 def test_fields_of_later_releases_are_no_obstacle(tmp_path: Path) -> None:
     read = read_history(written(tmp_path / "h", HEADER | {"new": 1}, APPEND | {"new": [1]}, ACK))
 

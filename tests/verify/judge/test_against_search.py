@@ -13,9 +13,11 @@ import pytest
 from holdfast.verify.history import Header
 from holdfast.verify.judge.decide import judge_session
 from holdfast.verify.judge.explain import explain
+from holdfast.verify.judge.recheck import confirmed
 from holdfast.verify.judge.screen import unread_if_sound
 from tests.verify.judge.oracle import legal
 from tests.verify.judge.random_histories import expiring_ops, random_ops, to_history
+from tests.verify.judge.writing import suspected
 
 KINDS = pytest.mark.parametrize(
     ("forgets", "limits"),
@@ -68,6 +70,26 @@ def test_longer_sound_histories_raise_no_alarm(forgets: bool, limits: bool) -> N
         assert explain(history, history.sessions["s"]).anomalies == []
 
 
+@KINDS
+def test_the_rules_alone_suspect_nothing_sound_and_miss_next_to_nothing(
+    forgets: bool, limits: bool
+) -> None:
+    """Long sessions have only the rules: no search makes up for what they miss."""
+    rng = random.Random(30)
+    tally: Counter[str] = Counter()
+    for _ in range(1500):
+        ops = random_ops(rng, forgets=forgets, limits=limits)
+        history = to_history(ops)
+        sound = legal(ops)
+        found = suspected(history)
+        tally["broken"] += not sound
+        tally["false alarm"] += sound and bool(found)
+        tally["missed"] += not sound and not any(confirmed(history, a) for a in found)
+
+    assert tally["false alarm"] == 0
+    assert tally["missed"] <= (tally["broken"] // 200 if forgets or limits else 0)
+
+
 def test_sessions_that_expire_on_a_sound_store_raise_no_alarm() -> None:
     rng = random.Random(6)
     gone = 0
@@ -78,6 +100,7 @@ def test_sessions_that_expire_on_a_sound_store_raise_no_alarm() -> None:
         history = to_history(ops, header)
 
         assert judge_session(history, history.sessions["s"]).anomalies == []
+        assert suspected(history) == []
         gone += bool(judge_session(to_history(ops), history.sessions["s"]).anomalies)
     # Without the time to live many of them would be alarms, so it was put to the test.
     assert gone > 200

@@ -14,7 +14,7 @@ from holdfast.verify.history import Header
 from holdfast.verify.judge import ANOMALIES, Verdict, judge
 from tests.verify.judge.oracle import Op
 from tests.verify.judge.random_histories import to_history
-from tests.verify.judge.writing import S, append, forget, lost_reply, named, read
+from tests.verify.judge.writing import S, append, forget, lost_reply, named, read, suspected
 
 PLAIN = Header("hand")
 TTL = Header("hand", ttl_s=10.0)
@@ -123,6 +123,13 @@ CASES = [
         expect={("seq-clash", "b")}, witness={1, 2},
         but="numbers may skip",
         twin=(append(1, 1, 2, "a", seqs=(1,)), append(2, 3, 4, "b", seqs=(7,)), read(9, 5, 6, "a", "b")),
+    ),
+    case(
+        "the number of a message changes",
+        append(1, 1, 2, "a", seqs=(1,)), read(9, 3, 4, "a", seqs=(2,)),
+        expect={("seq-clash", "a")}, witness={1, 9},
+        but="it stays",
+        twin=(append(1, 1, 2, "a", seqs=(1,)), read(9, 3, 4, "a", seqs=(1,))),
     ),
     case(
         "numbers against the order of a read",
@@ -274,9 +281,12 @@ def test_what_breaks_a_promise_is_named(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.twin_why)
 def test_what_comes_near_and_breaks_nothing_raises_no_alarm(case: Case) -> None:
-    result = judge(to_history(list(case.twin), case.header))
+    history = to_history(list(case.twin), case.header)
+
+    result = judge(history)
 
     assert result.anomalies == ()
+    assert suspected(history) == []
     assert result.verdict is Verdict.KEPT
 
 

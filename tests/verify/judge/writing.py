@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.verify.history import History
 from holdfast.verify.judge import Anomaly
+from holdfast.verify.judge.case import make_case
+from holdfast.verify.judge.explain import apply_rules
+from holdfast.verify.judge.findings import Findings
 from tests.verify.judge.oracle import NEVER_NS, Op
 
 S = 1_000_000_000
@@ -25,6 +29,14 @@ def read(number: int, inv: int, comp: int, *ids: str, **more: Any) -> Op:
 
 def forget(number: int, inv: int, comp: int, **more: Any) -> Op:
     return Op(number, "forget", inv, comp, more.pop("status", "ok"), **more)
+
+
+def suspected(history: History) -> list[Anomaly]:
+    """What the rules alone find in the session `s`, before any of it is proven."""
+    session = history.sessions["s"]
+    found = Findings(session.name)
+    apply_rules(history, session, make_case(session, history.header), found)
+    return list(found)
 
 
 def named(anomalies: tuple[Anomaly, ...] | list[Anomaly]) -> set[tuple[str, str]]:
