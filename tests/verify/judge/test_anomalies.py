@@ -286,7 +286,7 @@ def test_what_comes_near_and_breaks_nothing_raises_no_alarm(case: Case) -> None:
     result = judge(history)
 
     assert result.anomalies == ()
-    assert suspected(history) == []
+    assert list(suspected(history)) == []
     assert result.verdict is Verdict.KEPT
 
 

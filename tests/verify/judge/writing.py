@@ -31,12 +31,12 @@ def forget(number: int, inv: int, comp: int, **more: Any) -> Op:
     return Op(number, "forget", inv, comp, more.pop("status", "ok"), **more)
 
 
-def suspected(history: History) -> list[Anomaly]:
+def suspected(history: History) -> Findings:
     """What the rules alone find in the session `s`, before any of it is proven."""
     session = history.sessions["s"]
     found = Findings(session.name)
     apply_rules(history, session, make_case(session, history.header), found)
-    return list(found)
+    return found
 
 
 def named(anomalies: tuple[Anomaly, ...] | list[Anomaly]) -> set[tuple[str, str]]:

@@ -114,7 +114,8 @@ def _report(
         name = _loss(case, bounds.rows[read], is_suffix=is_suffix)
         because = f"{what}, is missing from it, and no later read shows it" + _LOSS[name]
         found.add(name, message, witness, because, spare=spare)
-    if read.cut and not _shows_later(bounds, bounds.rows[read], append):
+    row = bounds.rows[read]
+    if row and len(read.ids) == read.limit and not _shows_later(bounds, row, append):
         because = f"{what}, yet its newest {read.limit} hold older messages instead"
         found.add("window", message, witness, because, spare=spare)
 
@@ -144,10 +145,11 @@ def _spare(bounds: Bounds, read: Read, append: Append) -> tuple[int, ...]:
     ends = (*bounds.latest[row[0]].ops,) if row else ()
     link = bounds.after.get(row[-1], {}).get(append) if row else None
     links = () if link is None else (link.number,)
+    whole = () if read.whole_by is None else (read.whole_by,)
     began = bounds.read_earliest(read).ops
     seen = max(bounds.shown_by.get(append, []), key=lambda r: r.inv, default=None)
     still = () if seen is None else (seen.number,)
-    return (*links, *began, *still, append.number, *bounds.earliest[append].ops, *ends)
+    return (*links, *whole, *began, *still, append.number, *bounds.earliest[append].ops, *ends)
 
 
 def _report_hole(bounds: Bounds, read: Read, append: Append, found: Findings) -> None:

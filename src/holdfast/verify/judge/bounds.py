@@ -59,6 +59,7 @@ def make_bounds(case: Case) -> Bounds:
         for first, second in pairwise(row):
             bounds.before.setdefault(second, {}).setdefault(first, read)
             bounds.after.setdefault(first, {}).setdefault(second, read)
+    _uncut(case)
     for append in case.appends:
         bounds.earliest[append] = Bound(append.inv, (append.number,))
         bounds.latest[append] = _known(append, bounds.shown_by.get(append, []))
@@ -68,6 +69,15 @@ def make_bounds(case: Case) -> Bounds:
         _raise_all(case, bounds)
     _spread_earliest(bounds, order)
     return bounds
+
+
+def _uncut(case: Case) -> None:
+    """A window that begins where a read of everything does hides nothing either."""
+    firsts = {r.ids[0]: r for r in reversed(case.reads) if r.ids and not r.cut}
+    for read in case.reads:
+        if read.cut and read.ids and read.ids[0] in firsts:
+            read.cut = False
+            read.whole_by = firsts[read.ids[0]].number
 
 
 def _known(append: Append, reads: list[Read]) -> Bound:

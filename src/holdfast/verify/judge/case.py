@@ -42,6 +42,8 @@ class Read:
     limit: int | None
     cut: bool
     process: int | str | None
+    whole_by: int | None = None
+    """The other read that proves that nothing stood before the first, where the limit hid it."""
 
 
 @dataclass(slots=True, eq=False)

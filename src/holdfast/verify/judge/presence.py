@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge.bounds import Bounds
-from holdfast.verify.judge.case import Append, Case, Forget, Read
+from holdfast.verify.judge.case import NS_PER_S, Append, Case, Forget, Read
 from holdfast.verify.judge.findings import Findings
 
 
@@ -33,12 +33,13 @@ def _report_resurrected(
     bounds: Bounds, read: Read, append: Append, forget: Forget, found: Findings
 ) -> None:
     known, began = bounds.latest[append], bounds.read_earliest(read)
+    message = _shown(append, read)
     because = (
-        f"forget {forget.number} began after {append.ids[0]!r} was there and ended before read "
+        f"forget {forget.number} began after {message!r} was there and ended before read "
         f"{read.number} took effect, which shows it again"
     )
     witness = (*known.ops, forget.number or 0, *began.ops, read.number)
-    found.add("resurrected", append.ids[0], witness, because, spare=(append.number,))
+    found.add("resurrected", message, witness, because, spare=(append.number,))
 
 
 def check_expired(case: Case, bounds: Bounds, found: Findings) -> int:
@@ -53,17 +54,23 @@ def check_expired(case: Case, bounds: Bounds, found: Findings) -> int:
         began = bounds.read_earliest(read)
         late = [a for a in bounds.rows[read] if began.ns > ends[a]]
         for append in late:
-            lived_s = (began.ns - append.inv) / 1e9
+            lived_s = (began.ns - append.inv) / NS_PER_S
+            message = _shown(append, read)
             because = (
-                f"read {read.number} shows {append.ids[0]!r} {lived_s:.3f} s after its append "
+                f"read {read.number} shows {message!r} {lived_s:.3f} s after its append "
                 f"began, and no write since can have kept the session alive"
             )
             witness = (append.number, *began.ops, read.number)
-            found.add("expired-late", append.ids[0], witness, because)
+            found.add("expired-late", message, witness, because)
         if not late:
             row = bounds.rows[read]
             undecided += any(began.ns > known_ends.get(a, NEVER_NS) for a in row)
     return undecided
+
+
+def _shown(append: Append, read: Read) -> str:
+    """The first message of the batch that the read shows: a window may cut those before."""
+    return next(message for message in append.ids if message in read.ids)
 
 
 def _ends(appends: list[Append], life_ns: int) -> dict[Append, int]:
