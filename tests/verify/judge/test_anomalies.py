@@ -7,11 +7,13 @@ say how. Times are small whole numbers: `append(1, 3, 5, "a")` began at 3 and en
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from holdfast.verify.history import Header
 from holdfast.verify.judge import ANOMALIES, Verdict, judge
+from holdfast.verify.judge.recheck import confirmed
 from tests.verify.judge.oracle import Op
 from tests.verify.judge.random_histories import to_history
 from tests.verify.judge.writing import S, append, forget, lost_reply, named, read, suspected
@@ -237,7 +239,7 @@ CASES = [
         append(1, 0, 1 * S, "a"), append(2, 8 * S, 9 * S, "b"), read(9, 12 * S, 13 * S, "b"),
         expect={("lost", "a"), ("hole", "a")}, witness={1, 2, 9}, header=TTL,
         but="a may have expired before b was there",
-        twin=(append(1, 0, 1 * S, "a"), append(2, 8 * S, 11 * S, "b"), read(9, 12 * S, 13 * S, "b")),
+        twin=(append(1, 0, 1 * S, "a"), append(2, 8 * S, 10 * S, "b"), read(9, 12 * S, 13 * S, "b")),
     ),
     case(
         "still there after one second to write, ten to live and none to spare",
@@ -288,6 +290,49 @@ def test_what_comes_near_and_breaks_nothing_raises_no_alarm(case: Case) -> None:
     assert result.anomalies == ()
     assert list(suspected(history)) == []
     assert result.verdict is Verdict.KEPT
+
+
+BOUNDS = {
+    "b is known, not in the window, and cannot stand before a beginning that another read shows": (
+        [
+            append(1, 3, 19, "a"),
+            read(8, 8, 28, "a", limit=2),
+            append(2, 14, 14, "b"),
+            read(9, 16, 34, "a", limit=1),
+        ],
+        {("rollback", "b"), ("window", "b")},
+    ),
+    "a stands before c and c before b, and b was acknowledged before a began": (
+        [
+            append(1, 5, 6, "a"),
+            append(2, 1, 2, "b"),
+            append(3, 1, 20, "c"),
+            read(8, 7, 21, "a", "c", limit=2),
+            read(9, 7, 21, "c", "b", limit=2),
+        ],
+        {("reorder", "a")},
+    ),
+    "y began early but stands after x, which began when m was known": (
+        [
+            append(1, 1, 4, "m"),
+            append(2, 5, 6, "x"),
+            append(3, 1, 20, "y"),
+            read(9, 1, 20, "x", "y"),
+        ],
+        {("lost", "m"), ("hole", "m")},
+    ),
+}
+
+
+@pytest.mark.parametrize("why", BOUNDS)
+def test_the_rules_alone_find_what_only_follows_from_others(why: str) -> None:
+    """No read contradicts an append here: it takes a bound that spreads from one to another."""
+    ops, expect = BOUNDS[why]
+    history = to_history(ops)
+
+    found = suspected(history).proven(partial(confirmed, history))
+
+    assert expect <= named(found)
 
 
 def test_every_anomaly_has_a_case() -> None:
