@@ -92,6 +92,13 @@ def show_engines(found: Iterable[Found], as_json: bool) -> None:
     _print(table)
 
 
+def show_verdict(words: str, verdict: dict[str, Any], json_file: Path | None) -> None:
+    """A verdict in words, and whole in a file where one was named."""
+    print(_printable(words))
+    if json_file is not None:
+        write_file(iter([json.dumps(verdict, indent=2)]), json_file)
+
+
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
     """Lines to a stream, as UTF-8 whatever the locale says."""
     for line in lines:
