@@ -75,6 +75,14 @@ def pytest_configure(config: pytest.Config) -> None:
             )
 
 
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> None:
+    """Refuse a module that took the contract suite and replaced or silenced a test of it."""
+    if name == "holdfast_suite" and isinstance(collector, pytest.Module):
+        from holdfast.verify.suite.guard import check_module  # noqa: PLC0415 - as above
+
+        check_module(collector.obj)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses an engine's fixture, then leave out what was not asked for."""
