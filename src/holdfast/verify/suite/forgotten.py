@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from holdfast.verify.adapters.plain import Client
-from holdfast.verify.engines.protocol import Killable
 from holdfast.verify.history import Event
-from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded
+from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded, server
 from holdfast.verify.suite.record import turn
 from holdfast.verify.target import Target
 
@@ -24,8 +23,8 @@ def test_a_forgotten_session_is_empty_and_stays_so(target: Target) -> None:
         client.read(session)
         client.forget(session)
         client.read(session)
-    engine: Any = target.engine
-    if isinstance(engine, Killable):  # a server, so that stopping it means something
+    engine = server(target)
+    if engine is not None:
         engine.stop()
         engine.start()
     with recorded(target, events, 2) as later:

@@ -65,11 +65,15 @@ def ids(prefix: str, count: int) -> list[str]:
     return [f"{prefix}.{number}" for number in range(count)]
 
 
+def server(target: Target) -> Any:
+    """The engine, where it can be killed and started; otherwise None."""
+    return target.engine if isinstance(target.engine, Killable) else None
+
+
 def killable(target: Target) -> Any:
     """The engine, where it can be killed and started; otherwise the test is left out."""
-    engine = target.engine
-    if engine is None:
+    if target.engine is None:
         cannot("the target names no engine, so there is nothing to kill")
-    if not isinstance(engine, Killable):
-        cannot(f"{engine.kind} has no process of its own that could be killed")
-    return engine
+    if server(target) is None:
+        cannot(f"{target.engine.kind} has no process of its own that could be killed")
+    return target.engine
