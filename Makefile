@@ -36,7 +36,7 @@ format: $(READY) ## let ruff lay the code out
 
 docs: $(READY)   ## the documentation site, in site/
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pin:             ## write constraints.txt anew from the newest releases that fit
 	@scripts/setup --pin
