@@ -40,7 +40,10 @@ def append(
     ttl_ms: int,
 ) -> Append:
     """Of `Store.append`."""
-    records = encode_batch(messages)
+    if isinstance(messages, Message):
+        records: Sequence[bytes] = (codec.encode(messages),)
+    else:
+        records = encode_batch(messages)
     if not records:
         raise UsageError("append needs at least one message; nothing was written")
     return Append(
@@ -184,7 +187,9 @@ def text_bytes(value: object, name: str, bytes_max: int) -> bytes:
 
 def session_bytes(session: object) -> bytes:
     """The bytes of a session id, which must not be empty."""
-    if not session and isinstance(session, str):
+    if isinstance(session, str) and 0 < len(session) <= limits.SESSION_BYTES_MAX // 4:
+        return session.encode("utf-8", "surrogatepass")  # no character takes more than four
+    if session == "":
         raise UsageError("session must not be empty; nothing was sent")
     return text_bytes(session, "session", limits.SESSION_BYTES_MAX)
 

@@ -57,8 +57,9 @@ class Ledger(Tables):
 
     def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
         """Give the next numbers to records; they are written by `flush`."""
-        first = place(row.id, row.last + 1)
-        for at, record in enumerate(records, first):
+        at = place(row.id, row.last)
+        for record in records:
+            at += 1
             row.bytes += len(record)
             self._unwritten += (at, row.bytes, record)
         row.last += len(records)
