@@ -10,7 +10,7 @@ help:            ## these lines
 
 setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
 
-$(READY): pyproject.toml constraints.txt scripts/setup
+$(READY): pyproject.toml constraints.txt engines.lock scripts/setup
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: watch memory survive SIGKILL
