@@ -66,7 +66,7 @@ __all__ = ["holdfast_suite"]
 __all__ += TESTS  # noqa: PLE0605 - a mapping gives its names
 
 
-def tests_of(promise: str) -> dict[str, Test]:
+def contract_of(promise: str) -> dict[str, Test]:
     """The tests of one promise, by name."""
     return {name: claimed(name) for name, (of, _) in TESTS.items() if of == promise}
 

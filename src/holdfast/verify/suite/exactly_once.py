@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
+import time
+from collections.abc import Iterator
 from typing import Final
 
 from holdfast.verify.history import Event
 from holdfast.verify.suite.judging import ids, judged, new_session, recorded
-from holdfast.verify.suite.peers import finish, listen, peers
+from holdfast.verify.suite.peers import Work, finish, listen, peers
 from holdfast.verify.suite.record import Recorded
 from holdfast.verify.target import Target
 
 WRITERS: Final = 4
-KEYS: Final = 12
+KEYS: Final = 20
 APPENDS_MAX: Final = 5000
+_POLL_S: Final = 0.0002
+ABREAST_S: Final = 5.0
+"""Whoever waits for the others does so no longer than this."""
 
 
 def test_a_retry_with_the_same_key_adds_nothing(target: Target) -> None:
@@ -41,14 +47,9 @@ def test_a_retry_from_another_client_is_known(target: Target) -> None:
 
 
 def test_of_simultaneous_tries_with_one_key_exactly_one_adds(target: Target) -> None:
-    """Several processes make the same requests at the same time."""
-
-    def work(client: Recorded) -> None:
-        for number in range(KEYS):
-            client.append(session, [f"m.{number}"], key=f"request-{number}")
-
+    """Several processes make the same requests, each of them at the same moment."""
     session = new_session()
-    with peers(target, [work] * WRITERS) as crew:
+    with mmap.mmap(-1, WRITERS) as progress, peers(target, _abreast(session, progress)) as crew:
         events = finish(crew)
     with recorded(target, events) as reader:
         reader.read(session)
@@ -73,3 +74,23 @@ def test_retries_for_a_killed_writer_add_what_is_missing_once(target: Target) ->
             client.append(session, [name], key=name)
         client.read(session)
     judged("exactly-once", target, events)
+
+
+def _abreast(session: str, progress: mmap.mmap) -> Iterator[Work]:
+    """Writers that wait for one another before each request; memory is shared across fork."""
+    for mine in range(WRITERS):
+
+        def work(client: Recorded, mine: int = mine) -> None:
+            for number in range(KEYS):
+                progress[mine] = number + 1
+                _await_all(progress, number + 1)
+                client.append(session, [f"m.{number}"], key=f"request-{number}")
+
+        yield work
+
+
+def _await_all(progress: mmap.mmap, step: int) -> None:
+    """Return when all have come as far, or when one has been missing for too long."""
+    deadline_s = time.monotonic() + ABREAST_S
+    while min(progress[:]) < step and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)

@@ -45,12 +45,21 @@ def test_each_write_starts_the_time_of_the_whole_session_anew(target: Target) ->
     ttl_s = _ttl_s(target)
     events: list[Event] = []
     session = new_session()
+    shown: list[tuple[int, int]] = []
     with recorded(target, events) as client:
-        for name in ids("m", 4):
+        for written, name in enumerate(ids("m", 4), 1):
             client.append(session, [name])
             next_s = time.monotonic() + 0.45 * ttl_s
-            _poll(lambda: client.read(session) is None, next_s)
+
+            def look(written: int = written) -> bool:
+                shown.append((written, len(client.read(session) or ())))
+                return False
+
+            _poll(look, next_s)
         _poll(lambda: client.read(session) == [], time.monotonic() + ttl_s + 2 * LATE_S)
+    if _longest_gap_s(events) < ttl_s - LATE_S:  # otherwise part of it may rightly be gone
+        part = [pair for pair in shown if 0 < pair[1] < pair[0]]
+        hold("expiring", not part, f"(written, shown): part of a session is gone, {part[:3]}")
     judged("expiring", target, events)
 
 
@@ -89,6 +98,14 @@ def _ttl_s(target: Target) -> float:
             f"a time to live of {ttl_s:g} s is too long to wait for; give the target a short one"
         )
     return ttl_s
+
+
+def _longest_gap_s(events: list[Event]) -> float:
+    """The longest time from the beginning of one append to the end of the next."""
+    begun = {e.op: e.time_ns for e in events if e.type == "invoke" and e.f == "append"}
+    ended = [e.time_ns for e in events if e.type != "invoke" and e.op in begun]
+    gaps = [end - begin for begin, end in zip(begun.values(), ended[1:], strict=False)]
+    return max(gaps, default=0) / 1e9
 
 
 def _poll(done: Callable[[], bool], end_s: float) -> None:
