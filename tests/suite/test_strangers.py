@@ -119,7 +119,8 @@ def test_a_mark_stays_in_its_own_module(pytester: pytest.Pytester):
     ],
 )
 def test_a_test_of_the_suite_cannot_be_silenced(pytester: pytest.Pytester, change: str, words: str):
-    done = run(pytester, change, options=("--collect-only",))
+    pytester.makepyfile(f"{HEAD}\n{change}")
+    done = pytester.runpytest_inprocess("--collect-only", "-p", "no:valkey", "-p", "no:xdist")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     said = done.stdout.str() + done.stderr.str()
     assert NEWEST in said
