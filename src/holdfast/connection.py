@@ -17,6 +17,20 @@ from holdfast.model import Durability
 
 BACKENDS: Final = {
     "sqlite": ("holdfast.backends.sqlite", "holdfast"),
+    **dict.fromkeys(
+        (
+            "redis",
+            "rediss",
+            "valkey",
+            "valkeys",
+            "unix",
+            "redis+cluster",
+            "rediss+cluster",
+            "redis+sentinel",
+            "rediss+sentinel",
+        ),
+        ("holdfast.backends.redis", "holdfast[redis]"),
+    ),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 

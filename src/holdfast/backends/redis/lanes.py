@@ -1,0 +1,204 @@
+"""Writes that arrive together travel together: one exchange, and one wait for the disk, for all.
+
+At most `LANES` groups are under way at an engine at a time. Whoever finds a lane free leads: it
+takes all that has queued up along. Whoever finds none queues, and is either served by a leader
+or made one. So no thread of ours is needed, and a write alone is not held up by anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from holdfast.backends.redis.mapping import BACKEND
+from holdfast.backends.redis.requests import Request
+from holdfast.errors import EngineUnreachable, OutcomeUnknown
+
+LANES: Final = 2
+GROUP_MAX: Final = 256
+GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+class Ticket:
+    """One write that waits for its turn."""
+
+    __slots__ = ("_woken", "leads", "request", "since_s")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.leads = False
+        self.since_s = time.monotonic()
+        self._woken = threading.Lock()
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        """Let the waiting thread look what became of its write."""
+        self._woken.release()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it was woken in time."""
+        return self._woken.acquire(timeout=timeout_s)
+
+
+class ThreadLanes:
+    """The lanes of threads to one engine."""
+
+    def __init__(
+        self,
+        carry: Callable[[Sequence[Request]], None],
+        *,
+        queue_timeout_s: float,
+        reply_timeout_s: float,
+    ) -> None:
+        self._carry = carry
+        self._queue_timeout_s = queue_timeout_s
+        # Long enough for a leader that connects, is sent elsewhere and waits for replies.
+        self._outcome_timeout_s = 6 * reply_timeout_s
+        self._queue: deque[Ticket] = deque()
+        self._changing = threading.Lock()
+        self._leaders = 0
+
+    def run(self, request: Request) -> None:
+        """Settle one write, in step with those of other threads."""
+        with self._changing:
+            leads = self._leaders < LANES
+            if leads:
+                self._leaders += 1
+            else:
+                ticket = Ticket(request)
+                self._queue.append(ticket)
+        if leads:
+            self._lead(request)
+        else:
+            self._follow(ticket)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way."""
+        return self._leaders == 0
+
+    def _lead(self, request: Request) -> None:
+        group: list[Ticket] = []
+        try:
+            with self._changing:
+                group = _gather(self._queue, request)
+            self._carry([request, *(ticket.request for ticket in group)])
+        finally:
+            for ticket in group:
+                ticket.request.settle(error=_interrupted(ticket.request))
+                ticket.wake()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Whoever has waited longest leads next; without one, the lane is free."""
+        with self._changing:
+            if self._queue:
+                ticket = self._queue.popleft()
+                ticket.leads = True
+                ticket.wake()
+            else:
+                self._leaders -= 1
+
+    def _follow(self, ticket: Ticket) -> None:
+        try:
+            woken = ticket.wait(self._queue_timeout_s)
+        except BaseException:
+            self._leave(ticket)
+            raise
+        if not woken and self._left_queue(ticket):
+            ticket.request.settle(error=_not_sent(ticket.request, self._queue_timeout_s))
+        elif not woken and not ticket.wait(self._outcome_timeout_s):
+            ticket.request.settle(error=_interrupted(ticket.request))
+        elif ticket.leads:
+            self._lead(ticket.request)
+
+    def _leave(self, ticket: Ticket) -> None:
+        """The thread was interrupted: it must not take the lane with it."""
+        if not self._left_queue(ticket) and ticket.leads:
+            self._pass_on()
+
+    def _left_queue(self, ticket: Ticket) -> bool:
+        """Whether the write was still in the queue; now it is not."""
+        with self._changing:
+            try:
+                self._queue.remove(ticket)
+            except ValueError:
+                return False
+            return True
+
+
+class TaskLanes:
+    """The lanes of tasks to one engine, on one event loop."""
+
+    def __init__(
+        self, carry: Callable[[Sequence[Request]], Awaitable[None]], *, queue_timeout_s: float
+    ) -> None:
+        self._carry = carry
+        self._queue_timeout_s = queue_timeout_s
+        self._queue: deque[Ticket] = deque()
+        self._futures: dict[Request, asyncio.Future[None]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+
+    async def run(self, request: Request) -> None:
+        """Settle one write, in step with those of other tasks; the work is not the caller's task."""
+        future = asyncio.get_running_loop().create_future()
+        self._futures[request] = future
+        self._queue.append(Ticket(request))
+        if len(self._workers) < LANES:
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        await future
+
+    async def finish(self) -> None:
+        """Wait until nothing is under way."""
+        while self._workers:
+            await asyncio.wait(self._workers)
+
+    async def _work(self) -> None:
+        while self._queue:
+            first = self._queue.popleft()
+            group = [first.request, *(t.request for t in _gather(self._queue, first.request))]
+            try:
+                if time.monotonic() - first.since_s > self._queue_timeout_s:
+                    for request in group:
+                        request.settle(error=_not_sent(request, self._queue_timeout_s))
+                else:
+                    await self._carry(group)
+            finally:
+                for request in group:
+                    request.settle(error=_interrupted(request))
+                    future = self._futures.pop(request)
+                    if not future.done():
+                        future.set_result(None)
+
+
+def _gather(queue: deque[Ticket], first: Request) -> list[Ticket]:
+    """What has queued up, as much as one exchange should bear."""
+    group: list[Ticket] = []
+    size = first.size if queue else 0
+    while queue and len(group) < GROUP_MAX - 1 and size < GROUP_BYTES_MAX:
+        group.append(queue.popleft())
+        size += group[-1].request.size
+    return group
+
+
+def _not_sent(request: Request, waited_s: float) -> EngineUnreachable:
+    return EngineUnreachable(
+        f"every connection was busy for {waited_s:g} s, so the write was not sent. "
+        "Nothing was written. Try again",
+        operation=request.operation,
+        backend=BACKEND,
+    )
+
+
+def _interrupted(request: Request) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "the exchange with the engine was interrupted. The write may or may not have happened: "
+        "retry it with the same key",
+        operation=request.operation,
+        backend=BACKEND,
+    )
