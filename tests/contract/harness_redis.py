@@ -43,12 +43,12 @@ class RedisHarness:
     def tamper(self, session: str, seq: int, record: bytes) -> None:
         log = KEYS.session(session.encode())[1]
         with self._client(log) as client:
-            assert client.lset(log, self._place(client, session, seq), record)  # type: ignore[arg-type]
+            assert client.lset(log, self._place(client, session, seq), record)
 
     def raw(self, session: str, seq: int) -> bytes:
         log = KEYS.session(session.encode())[1]
         with self._client(log) as client:
-            record = client.lindex(log, self._place(client, session, seq))  # type: ignore[arg-type]
+            record = client.lindex(log, self._place(client, session, seq))
         assert isinstance(record, bytes)
         return record
 

@@ -163,7 +163,10 @@ class Engine:
             yield from self.nodes.give_back(link)
             _settle_all(requests, self._too_low(link))
             return
-        words = list(self._words(requests, level if writes else None))
+        split = self.nodes.is_cluster
+        packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
+        waits = self._waits(level) if writes else []
+        words = [*(frame for frames in packed for frame in frames), *waits]
         try:
             replies = yield Talk(link, b"".join(words), len(words))
         except BaseException:
@@ -174,7 +177,12 @@ class Engine:
             self.nodes.doubt()
         else:
             yield from self.nodes.give_back(link)
-        self._answer(requests, replies, level, last=last)
+        at = 0
+        for request, frames in zip(requests, packed, strict=True):
+            reply = request.answer(replies[at : at + len(frames)])
+            self._answer(request, reply, level, last=last)
+            at += len(frames)
+        _hold_to(requests, _shortfall(replies[at:]))
 
     def _too_low(self, link: Link) -> Refused:
         """The engine's configuration was changed, or it was started again with another one."""
@@ -185,35 +193,25 @@ class Engine:
             backend=BACKEND,
         )
 
-    def _words(self, requests: Sequence[Request], level: Level | None) -> Iterator[bytes]:
-        for request in requests:
-            if request.asking:
-                yield pack([b"ASKING"])
-            yield pack(request.words(split=self.nodes.is_cluster))
+    def _waits(self, level: Level) -> list[bytes]:
+        """What is to be waited for after writes, for all of them at once."""
         timeout_ms = b"%d" % (self.target.reply_timeout_s * WAIT_SHARE * 1000)
-        if level is not None and level.wait_replica:
-            yield pack([b"WAIT", b"1", timeout_ms])
-        if level is not None and level.wait_disk:
-            yield pack([b"WAITAOF", b"1", b"0", timeout_ms])
+        waits = []
+        if level.wait_replica:
+            waits.append(pack([b"WAIT", b"1", timeout_ms]))
+        if level.wait_disk:
+            waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
+        return waits
 
-    def _answer(
-        self, requests: Sequence[Request], replies: Sequence[Any], level: Level, *, last: bool
-    ) -> None:
-        at = 0
-        answers: list[Any] = []
-        for request in requests:
-            at += request.asking
-            answers.append(replies[at])
-            at += 1
-        shortfall = _shortfall(replies[at:])
-        for request, reply in zip(requests, answers, strict=True):
-            request.address, request.asking = None, False
-            if isinstance(reply, Exception):
-                self._refused(request, reply, last=last)
-            elif is_new(reply):
-                request.indexed = None
-            else:
-                _settle(request, reply, level.durability, shortfall if request.writes else None)
+    def _answer(self, request: Request, reply: Any, level: Level, *, last: bool) -> None:
+        """Settle a request, unless the reply says that nothing was done yet and how to go on."""
+        request.address, request.asking = None, False
+        if isinstance(reply, Exception):
+            self._refused(request, reply, last=last)
+        elif is_new(reply):
+            request.indexed = None
+        else:
+            _settle(request, reply, level.durability)
 
     def _refused(self, request: Request, error: Exception, *, last: bool) -> None:
         """Settle with an error, unless the engine said that it did nothing and how to go on."""
@@ -245,24 +243,26 @@ class Engine:
                 request.settle(error=_not_indexed(add.error, request.operation))
 
 
-def _settle(request: Request, reply: Any, level: Durability, shortfall: str | None) -> None:
+def _settle(request: Request, reply: Any, level: Durability) -> None:
     try:
-        result = request.parse(reply, level)
+        request.settle(request.parse(reply, level))
     except HoldfastError as error:
         error.operation = error.operation or request.operation
         request.settle(error=error)
+
+
+def _hold_to(requests: Sequence[Request], shortfall: str | None) -> None:
+    """Take back the acks of writes that no disk or replica has confirmed."""
+    if shortfall is None:
         return
-    if shortfall:
-        request.settle(
-            error=OutcomeUnknown(
+    for request in requests:
+        if request.writes and request.settled and request.error is None:
+            request.error = OutcomeUnknown(
                 f"the engine has the write in memory, but {shortfall}. It may or may not survive: "
                 "retry it with the same key",
                 operation=request.operation,
                 backend=BACKEND,
             )
-        )
-    else:
-        request.settle(result)
 
 
 def _shortfall(waits: Sequence[Any]) -> str | None:

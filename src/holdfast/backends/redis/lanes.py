@@ -64,14 +64,8 @@ class ThreadLanes:
 
     def run(self, request: Request) -> None:
         """Settle one write, in step with those of other threads."""
-        with self._changing:
-            leads = self._leaders < LANES
-            if leads:
-                self._leaders += 1
-            else:
-                ticket = Ticket(request)
-                self._queue.append(ticket)
-        if leads:
+        ticket = self._queue_up(request)
+        if ticket is None:
             self._lead(request)
         else:
             self._follow(ticket)
@@ -79,6 +73,16 @@ class ThreadLanes:
     def is_quiet(self) -> bool:
         """Whether nothing is under way."""
         return self._leaders == 0
+
+    def _queue_up(self, request: Request) -> Ticket | None:
+        """A place in the queue, or None: a lane was free, and the caller leads."""
+        with self._changing:
+            if self._leaders < LANES:
+                self._leaders += 1
+                return None
+            ticket = Ticket(request)
+            self._queue.append(ticket)
+            return ticket
 
     def _lead(self, request: Request) -> None:
         group: list[Ticket] = []

@@ -19,7 +19,7 @@ from holdfast.errors import (
 BACKEND: Final = "redis"
 
 
-class Lost(Exception):  # noqa: N818 - a reply that never came, not a mistake of anybody
+class Lost(Exception):
     """The request may have reached the engine, and no reply came back."""
 
 
@@ -30,13 +30,17 @@ _CODES: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     ),
     "MISCONF": (
         Refused,
-        "the engine cannot write to its disk and refuses writes; nothing was written. "
-        "Free some room, or mend the disk",
+        (
+            "the engine cannot write to its disk and refuses writes; nothing was written. "
+            "Free some room, or mend the disk"
+        ),
     ),
     "READONLY": (
         EngineUnreachable,
-        "this engine is a replica now and takes no writes; nothing was written. "
-        "Connect to the primary, or through Sentinel",
+        (
+            "this engine is a replica now and takes no writes; nothing was written. "
+            "Connect to the primary, or through Sentinel"
+        ),
     ),
     "LOADING": (
         EngineUnreachable,
@@ -66,14 +70,18 @@ _CODES: Final[dict[str, tuple[type[HoldfastError], str]]] = {
     "WRONGPASS": (Refused, "the engine refused user name or password; nothing was written"),
     "NOPERM": (
         Refused,
-        "this user may not do that on the engine; nothing was written. It needs EVALSHA, EVAL and "
-        "the commands of the scripts on keys that begin with hf:",
+        (
+            "this user may not do that on the engine; nothing was written. It needs EVALSHA, EVAL and "
+            "the commands of the scripts on keys that begin with hf:"
+        ),
     ),
     "DENIED": (Refused, "the engine is in protected mode; nothing was written. Give it a password"),
     "WRONGTYPE": (
         Damaged,
-        "a key of ours holds something of another kind: another program wrote it. "
-        "Nothing was changed",
+        (
+            "a key of ours holds something of another kind: another program wrote it. "
+            "Nothing was changed"
+        ),
     ),
 }
 _CODE: Final = re.compile(rf"(?:^|[\s:]-?)({'|'.join([*_CODES, 'NOSCRIPT', 'MOVED', 'ASK'])})\b")

@@ -36,7 +36,7 @@ class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "args", "asking", "error", "index", "indexed", "keys", "name", "operation",
+        "address", "args", "asking", "beside", "error", "index", "indexed", "keys", "name", "operation",
         "parse", "plain", "result", "script", "settled", "writes",
     )  # fmt: skip
 
@@ -51,12 +51,14 @@ class Request:
         writes: bool = False,
         name: bytes | None = None,
         index: bytes = b"",
+        beside: list[bytes] | None = None,
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
         # A request that may begin a session bears its name, for the index. None: it is wanted there.
         self.name, self.index = name, index
         self.indexed: bool | None = False
+        self.beside = beside
         self.asking = self.plain = False
         self.address: Any = None
         self.settled = False
@@ -84,8 +86,22 @@ class Request:
             raise self.error
         return self.result
 
-    def words(self, *, split: bool) -> list[bytes]:
-        """The words of the Redis command. `split`: the index of names may be on another node."""
+    def frames(self, *, split: bool) -> list[list[bytes]]:
+        """The Redis commands. `split`: the index of names may be on another node."""
+        frames = [self._words(split=split)]
+        if self.beside is not None:
+            # Both at one instant; records that a script would hand on cost it a copy each.
+            frames = [[b"MULTI"], *frames, self.beside, [b"EXEC"]]
+        return [[b"ASKING"], *frames] if self.asking else frames
+
+    def answer(self, replies: Sequence[Any]) -> Any:
+        """Of the replies to the frames, the one that counts: an error, else the last."""
+        for reply in (*replies, *(replies[-1] if self.beside and replies[-1] else ())):
+            if isinstance(reply, Exception):
+                return reply
+        return replies[-1]
+
+    def _words(self, *, split: bool) -> list[bytes]:
         if self.script is None:
             return [*self.args]
         keys, first = self.keys, []
@@ -158,8 +174,19 @@ def _forget(command: Forget, keys: Keys) -> Request:
 
 
 def _read(command: Read, keys: Keys) -> Request:
+    names = keys.session(command.session)
+    if command.before is None and command.after is None and command.limit != 0:
+        newest = b"0" if command.limit is None else b"-%d" % command.limit
+        return Request(
+            command.operation,
+            scripts.LOOK,
+            names,
+            (),
+            lambda reply, _: _newest(reply, command.limit),
+            beside=[b"LRANGE", names[1], newest, b"-1"],
+        )
     bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
-    return Request(command.operation, scripts.READ, keys.session(command.session), bounds, _slice)
+    return Request(command.operation, scripts.READ, names, bounds, _slice)
 
 
 def _look(command: Look, keys: Keys) -> Request:
@@ -274,16 +301,39 @@ def _slice(reply: Any, _level: Durability) -> Slice:
     return Slice(SessionState(state.decode()), int(end), rows)
 
 
+def _newest(reply: Any, limit: int | None) -> Slice:
+    """The newest records, read in the same instant as the facts."""
+    facts, records = _facts(reply[0], Durability.MEMORY), reply[1]
+    if facts.state is not SessionState.LIVE:
+        return Slice(facts.state, 0, ())
+    expected = facts.last - int(reply[0][-1])
+    if facts.expires_ms is not None and expected and not records:
+        return Slice(SessionState.EXPIRED, 0, ())  # within the very microsecond between the two
+    if facts.count != expected:
+        _checked([b"torn", expected, facts.count])
+    if len(records) != (expected if limit is None else min(limit, expected)):
+        raise Damaged("the engine gave fewer records than it has", backend=BACKEND)
+    rows = list(enumerate(records, facts.last - len(records) + 1))
+    return Slice(facts.state, facts.last if expected else 0, rows)
+
+
 def _facts(reply: Any, _level: Durability) -> Facts:
-    _, state, *numbers = _checked(reply)
-    last, count, size, ttl_ms, expires_ms = (int(text) if text else None for text in numbers)
-    return Facts(SessionState(state.decode()), last or 0, count or 0, size or 0, ttl_ms, expires_ms)
+    _, state, last, count, size, ttl_ms, expires_ms, _ = _checked(reply)
+    return Facts(
+        SessionState(state.decode()),
+        int(last),
+        int(count),
+        int(size),
+        int(ttl_ms) if ttl_ms else None,
+        int(expires_ms) if expires_ms else None,
+    )
 
 
 def _copy(reply: Any, level: Durability) -> Copy:
-    _, facts, first, records, used = _checked(reply)
+    _, facts, records, used = _checked(reply)
     keys = []
     for digest, numbers in zip(used[::2], used[1::2], strict=True):
         begin, end = numbers.split()
         keys.append((digest, int(begin), int(end)))
-    return Copy(_facts(facts, level), list(enumerate(records, int(first))), sorted(keys))
+    rows = list(enumerate(records, int(facts[-1]) + 1))
+    return Copy(_facts(facts, level), rows, sorted(keys))

@@ -6,9 +6,9 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends.redis.edges import AsyncEdge, Edge, Steps
 from holdfast.backends.redis.engine import Engine
@@ -87,16 +87,14 @@ class RedisBackend(RedisSetup):
         steps = self._special(command)
         if steps is not None:
             with self._turn():
-                reply: R = self._edge.run(steps)
-                return reply
+                return cast("R", self._edge.run(steps))
         request = request_for(command, self._engine.keys)
         if command.writes:
             self._lanes_for(self._lane_of(request)).run(request)
         else:
             with self._turn():
                 self._edge.run(self._engine.carry((request,)))
-        reply = request.outcome()
-        return reply
+        return cast("R", request.outcome())
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine."""
@@ -173,21 +171,16 @@ class AsyncRedisBackend(RedisSetup):
                 "this store was opened by another process; nothing was sent. Connect again here"
             )
         steps = self._special(command)
-        request = None if steps is not None else request_for(command, self._engine.keys)
-        if request is not None and command.writes:
+        if steps is not None:
+            async with self._turn():
+                return cast("R", await self._edge.run(steps))
+        request = request_for(command, self._engine.keys)
+        if command.writes:
             await self._lanes_for(self._lane_of(request)).run(request)
-            reply: R = request.outcome()
-            return reply
-        await self._take_turn()
-        try:
-            if steps is not None:
-                reply = await self._edge.run(steps)
-                return reply
-            await self._edge.run(self._engine.carry((request,)))  # type: ignore[arg-type]
-        finally:
-            self._turns.release()
-        reply = request.outcome()  # type: ignore[union-attr]
-        return reply
+        else:
+            async with self._turn():
+                await self._edge.run(self._engine.carry((request,)))
+        return cast("R", request.outcome())
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
@@ -203,12 +196,17 @@ class AsyncRedisBackend(RedisSetup):
             )
         return self._lanes[address]
 
-    async def _take_turn(self) -> None:
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._engine.target.pool_timeout_s):
                 await self._turns.acquire()
         except TimeoutError:
             raise _busy(self._engine.target) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
 
 def _busy(target: Target) -> EngineUnreachable:

@@ -1,4 +1,4 @@
--- The facts of a session: state, last, count, bytes, time to live, expiry; the last two may be ''.
+-- The facts of a session: state, last, count, bytes, time to live, expiry, floor; '' is none.
 local head = read_head()
 if head.trouble and head.trouble[1] == 'newer' then
     return head.trouble
@@ -9,5 +9,5 @@ if head.state == 'live' then
 end
 return {
     'facts', head.state, whole(head.last), whole(count), whole(bytes),
-    head.ttl and whole(head.ttl) or '', head.exp and whole(head.exp) or '',
+    head.ttl and whole(head.ttl) or '', head.exp and whole(head.exp) or '', whole(head.floor),
 }

@@ -1,4 +1,4 @@
--- A whole session at one instant: its facts, its first number, its records, its used keys.
+-- A whole session at one instant: its facts, its records, its used keys.
 local head = read_head()
 if head.trouble then
     return head.trouble
@@ -10,6 +10,6 @@ if head.state == 'live' then
 end
 local facts = {
     'facts', head.state, whole(head.last), whole(count), whole(bytes),
-    head.ttl and whole(head.ttl) or '', head.exp and whole(head.exp) or '',
+    head.ttl and whole(head.ttl) or '', head.exp and whole(head.exp) or '', whole(head.floor),
 }
-return { 'copy', facts, whole(head.floor + 1), records, redis.call('HGETALL', KEYS[3]) }
+return { 'copy', facts, records, redis.call('HGETALL', KEYS[3]) }
