@@ -30,13 +30,13 @@ ENGINE_SAID = (
 class Link:
     """One connection to one engine; `level` is what that engine was last seen to keep."""
 
-    __slots__ = ("address", "checked_s", "connection", "level", "waits_for_disk")
+    __slots__ = ("address", "checked_s", "connection", "has_waitaof", "level")
 
     def __init__(self, address: Address, connection: Any) -> None:
         self.address, self.connection = address, connection
         self.level: Level | None = None
         self.checked_s = 0.0
-        self.waits_for_disk = False
+        self.has_waitaof = False
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,14 +18,24 @@ CONFIG_NAMES: Final = (
 KEEPS: Final = "noeviction"
 
 
+class Waitaof(enum.Enum):
+    """What WAITAOF is worth on an engine."""
+
+    NONE = "none"
+    """It is not there, or there is no append-only file to wait for."""
+    EARLY = "early"
+    """It answers before the sync: under everysec, Redis 7.4 and every Valkey up to 9.1 do."""
+    TRUE = "true"
+    """What it confirms is on the disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What one engine said. None: it does not let us look."""
 
     config: Mapping[str, str] | None
     info: Mapping[str, str] | None
-    waits_for_disk: bool = False
-    """It has WAITAOF, and an append-only file to wait for."""
+    waitaof: Waitaof = Waitaof.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ PROBE: Final[tuple[bytes, ...]] = (b"WAITAOF", b"1", b"0", b"1")
 """On a connection that has not written it answers at once, or says that it cannot."""
 
 
-def seen_from(replies: Sequence[Any], *, waits_for_disk: bool) -> Seen:
+def seen_from(replies: Sequence[Any]) -> Seen:
     """The answers to `QUESTIONS`; an error in the place of one means that we may not look."""
     info, *pairs = replies
     config: dict[str, str] | None = {}
@@ -58,8 +69,17 @@ def seen_from(replies: Sequence[Any], *, waits_for_disk: bool) -> Seen:
     return Seen(
         config or None,
         None if isinstance(info, Exception) else parse_info(info),
-        waits_for_disk,
     )
+
+
+def may_wait(seen: Seen) -> bool:
+    """Whether a WAITAOF could ever be confirmed: with appendfsync no, the engine never syncs."""
+    return (seen.config or {}).get("appendfsync") != "no"
+
+
+def syncs_always(seen: Seen) -> bool:
+    """Then WAITAOF is true by itself, and helps where rewrites hold the syncs up."""
+    return (seen.config or {}).get("appendfsync") == "always"
 
 
 def parse_info(text: bytes) -> dict[str, str]:
@@ -74,7 +94,7 @@ def decide(seen: Seen, require: Durability, stated: Durability | None) -> Level:
         return Level(Durability.MEMORY, weakness=evicts)
     alone, weakness = _by_itself(seen, stated)
     risk = _stated_risk(seen, stated) if alone is stated else None
-    disk = alone >= Durability.DISK or seen.waits_for_disk
+    disk = alone >= Durability.DISK or seen.waitaof is Waitaof.TRUE
     if require <= alone:
         return Level(alone, weakness=weakness, risk=risk)
     if require <= Durability.DISK:
@@ -123,7 +143,7 @@ def _by_itself(seen: Seen, stated: Durability | None) -> tuple[Durability, str]:
             "SET appendfsync always, and in redis.conf)"
         )
     if seen.config.get("appendfsync") == "everysec":
-        return Durability.MEMORY, _EVERYSEC
+        return Durability.MEMORY, _EVERYSEC + _EVERYSEC_WAIT[seen.waitaof]
     if seen.config.get("appendfsync") != "always":
         return Durability.PROCESS, (
             "appendfsync is no, so the engine never syncs its file. Set appendfsync always (CONFIG "
@@ -141,9 +161,13 @@ def _by_itself(seen: Seen, stated: Durability | None) -> tuple[Durability, str]:
 _EVERYSEC: Final = (
     "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
     "while a sync is under way the engine answers before it writes. Set appendfsync always "
-    "(CONFIG SET appendfsync always, and in redis.conf), or use Redis 7.2 or later, or Valkey, "
-    "whose WAITAOF lets us wait for the sync"
+    "(CONFIG SET appendfsync always, and in redis.conf)"
 )
+_EVERYSEC_WAIT: Final = {
+    Waitaof.NONE: ", or use Redis 8, whose WAITAOF lets us wait for the sync",
+    Waitaof.EARLY: ". This engine has WAITAOF, but it was seen to answer before the sync",
+    Waitaof.TRUE: "",
+}
 
 
 def _hidden(stated: Durability | None) -> tuple[Durability, str]:

@@ -6,21 +6,25 @@ Everything here yields `Ask`s and never waits itself, so both doors share it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.backends.redis import level as levels
 from holdfast.backends.redis.edges import Fresh, Link, Open, Shut, Steps, Talk
-from holdfast.backends.redis.keys import SLOTS
-from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.keys import SLOTS, slot_of
+from holdfast.backends.redis.level import Level, Seen, Waitaof
 from holdfast.backends.redis.mapping import BACKEND, Lost, mapped
 from holdfast.backends.redis.requests import pack
+from holdfast.backends.redis.scripts import ALL
 from holdfast.backends.redis.target import Address, Target
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Durability
 
 RECHECK_S: Final = 1.0
 """How old a look at the engine's configuration may be when a write is sent."""
+SYNC_MS_MAX: Final = 3000
+AT_ONCE_MS: Final = 300
 
 
 class Nodes:
@@ -33,6 +37,7 @@ class Nodes:
         self._slots: list[Address | None] | None = None
         self._primary: Address | None = None
         self._closed = False
+        self._worth: dict[tuple[Address, str], Waitaof] = {}
 
     @property
     def has_failover(self) -> bool:
@@ -66,17 +71,14 @@ class Nodes:
         """Find the way, and what every primary keeps."""
         yield from self._find_way()
         if self._primary is not None:
-            link = yield from self.borrow(self._primary)
-            yield from self.give_back(link)
+            level = yield from self._prepare_one(self._primary)
             if not self.is_cluster:
-                return [self._level(link)]
+                return [level]
         if self._slots is None:
             yield from self._find_slots()
         found = []
         for address in sorted(set(filter(None, self._slots or ())), key=str):
-            link = yield from self.borrow(address)
-            yield from self.give_back(link)
-            found.append(self._level(link))
+            found.append((yield from self._prepare_one(address)))
         return found
 
     def borrow(self, address: Address) -> Steps[Link]:
@@ -121,7 +123,11 @@ class Nodes:
                 return link
             yield Shut(link)
 
-    def _level(self, link: Link) -> Level:
+    def _prepare_one(self, address: Address) -> Steps[Level]:
+        """What one engine keeps; it knows our scripts afterwards, which spares a trip later."""
+        link = yield from self.borrow(address)
+        yield from _ask(link, [(b"SCRIPT", b"LOAD", script.source) for script in ALL])
+        yield from self.give_back(link)
         return link.level or Level(Durability.MEMORY)
 
     def _check(self, link: Link) -> Steps[None]:
@@ -131,13 +137,48 @@ class Nodes:
             questions.append(levels.PROBE)
         replies = yield from _ask(link, questions)
         if not link.checked_s:
-            link.waits_for_disk = isinstance(replies.pop(), list)
-        seen = levels.seen_from(replies, waits_for_disk=link.waits_for_disk)
+            link.has_waitaof = isinstance(replies.pop(), list)
+        seen = levels.seen_from(replies)
         self._check_role(link, seen.info or {})
-        link.level = levels.decide(seen, self.target.require, self.target.stated)
+        require, stated = self.target.require, self.target.stated
+        link.level = levels.decide(seen, require, stated)
+        if link.level.durability < require and link.has_waitaof:
+            waitaof = yield from self._worth_of_waitaof(link, seen)
+            link.level = levels.decide(replace(seen, waitaof=waitaof), require, stated)
         link.checked_s = time.monotonic()
 
-    def _check_role(self, link: Link, info: dict[str, str] | Any) -> None:
+    def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
+        """Found out once for every start of an engine."""
+        if not levels.may_wait(seen):
+            return Waitaof.NONE
+        if levels.syncs_always(seen):
+            return Waitaof.TRUE
+        start = (link.address, (seen.info or {}).get("run_id", ""))
+        if start not in self._worth:
+            self._worth[start] = yield from self._try_waitaof(link)
+        return self._worth[start]
+
+    def _try_waitaof(self, link: Link) -> Steps[Waitaof]:
+        """Under everysec there is one sync a second, so of two confirmations at once one is a lie."""
+        write = (b"SET", self._key_at(link.address), b"", b"PX", b"1000")
+        waits = [(b"WAITAOF", b"1", b"0", b"%d" % time_ms) for time_ms in (SYNC_MS_MAX, AT_ONCE_MS)]
+        # Each in a trip of its own: sent together with the write, WAITAOF looks before it lies.
+        yield from _ask(link, [write])
+        [first] = yield from _ask(link, [waits[0]])
+        yield from _ask(link, [write])
+        [second] = yield from _ask(link, [waits[1]])
+        if not isinstance(first, list) or not isinstance(second, list) or not first[0]:
+            return Waitaof.NONE
+        return Waitaof.EARLY if second[0] else Waitaof.TRUE
+
+    def _key_at(self, address: Address) -> bytes:
+        """A key of ours that this engine serves."""
+        keys = (b"hf:{probe%d}:probe" % number for number in range(SLOTS))
+        if not self.is_cluster:
+            return next(keys)
+        return next(key for key in keys if self.known_place(slot_of(key)) in {address, None})
+
+    def _check_role(self, link: Link, info: Mapping[str, str]) -> None:
         if info.get("cluster_enabled") == "1" and not self.is_cluster:
             self.is_cluster = True
         if info.get("loading", "0") != "0":
