@@ -6,15 +6,16 @@ carries them out.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import redis
 import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+import redis
 from holdfast.backends.redis.level import Level
 from holdfast.backends.redis.mapping import Lost, unreachable
 from holdfast.backends.redis.target import Address, Target
@@ -213,14 +214,16 @@ class AsyncEdge:
         return replies
 
     async def _is_fresh(self, link: Link) -> bool:
+        """Ask the kernel: the event loop may not have looked since the engine went away."""
         connection = link.connection
         if not connection.is_connected:
             return False
-        probe = getattr(connection, "can_read", None) or connection.can_read_destructive
-        try:
-            return not await probe()
-        except (redis.RedisError, OSError):
+        socket = connection._writer.get_extra_info("socket")  # noqa: SLF001 - nothing public tells
+        if socket is None or socket.fileno() < 0:
             return False
+        readable = select.poll()
+        readable.register(socket.fileno(), select.POLLIN)
+        return not readable.poll(0)
 
 
 def _note_loss(replies: list[Any], error: Exception, wanted: int) -> None:

@@ -172,6 +172,9 @@ class TaskLanes:
                         request.settle(error=_not_sent(request, self._queue_timeout_s))
                 else:
                     await self._carry(group)
+            except Exception as error:  # noqa: BLE001 - told to everybody whose write it was
+                for request in group:
+                    request.settle(error=_interrupted(request, error))
             finally:
                 for request in group:
                     request.settle(error=_interrupted(request))
@@ -199,10 +202,12 @@ def _not_sent(request: Request, waited_s: float) -> EngineUnreachable:
     )
 
 
-def _interrupted(request: Request) -> OutcomeUnknown:
-    return OutcomeUnknown(
+def _interrupted(request: Request, cause: Exception | None = None) -> OutcomeUnknown:
+    error = OutcomeUnknown(
         "the exchange with the engine was interrupted. The write may or may not have happened: "
         "retry it with the same key",
         operation=request.operation,
         backend=BACKEND,
     )
+    error.__cause__ = cause
+    return error

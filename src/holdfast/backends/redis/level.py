@@ -107,7 +107,7 @@ def decide(seen: Seen, require: Durability, stated: Durability | None) -> Level:
 def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Level:
     if weakness:
         return Level(alone, weakness=weakness)
-    if int((seen.info or {}).get("connected_slaves", "0")) < 1:
+    if not _online_replicas(seen.info or {}):
         return Level(
             Durability.DISK,
             wait_disk=alone < Durability.DISK,
@@ -116,6 +116,13 @@ def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None
         )
     return Level(
         Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replica=True, risk=risk
+    )
+
+
+def _online_replicas(info: Mapping[str, str]) -> int:
+    """`slave0:ip=…,port=…,state=online,…`; one that is still being sent the data does not count."""
+    return sum(
+        name.startswith("slave") and ",state=online," in value for name, value in info.items()
     )
 
 

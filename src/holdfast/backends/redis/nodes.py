@@ -76,9 +76,10 @@ class Nodes:
                 return [level]
         if self._slots is None:
             yield from self._find_slots()
-        found = []
+        found: list[Level] = []
         for address in sorted(set(filter(None, self._slots or ())), key=str):
-            found.append((yield from self._prepare_one(address)))
+            level = yield from self._prepare_one(address)
+            found.append(level)
         return found
 
     def borrow(self, address: Address) -> Steps[Link]:

@@ -96,7 +96,8 @@ class Request:
 
     def answer(self, replies: Sequence[Any]) -> Any:
         """Of the replies to the frames, the one that counts: an error, else the last."""
-        for reply in (*replies, *(replies[-1] if self.beside and replies[-1] else ())):
+        inner = replies[-1] if self.beside and isinstance(replies[-1], list) else ()
+        for reply in (*replies, *inner):
             if isinstance(reply, Exception):
                 return reply
         return replies[-1]
