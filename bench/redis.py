@@ -17,7 +17,7 @@ from bench.figure import Figure, side_by_side
 from holdfast import Message, Store
 from holdfast.verify.engines import start_engine
 
-WRITES = 320
+WRITES = 960
 ROUNDS = 9
 WRITERS = 32
 LONG, SHORT = 200_000, 1_000

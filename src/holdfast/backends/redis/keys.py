@@ -11,12 +11,14 @@ id can be taken for one of ours.
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 from urllib.parse import quote_from_bytes
 
 from redis.crc import key_slot
 
 SLOTS: Final = 16_384
+NAMES_KEPT: Final = 1024
 
 
 def _quoted(data: bytes) -> bytes:
@@ -30,9 +32,10 @@ class Keys:
     def __init__(self, namespace: bytes) -> None:
         self._space = _quoted(namespace)
         self.index = b"hf:{%b}:names" % self._space
-
-    def session(self, name: bytes) -> tuple[bytes, bytes, bytes]:
+        self.session = functools.lru_cache(NAMES_KEPT)(self._session)
         """Head, log and used keys of a session."""
+
+    def _session(self, name: bytes) -> tuple[bytes, bytes, bytes]:
         stem = self._stem(name)
         return stem + b"head", stem + b"log", stem + b"keys"
 

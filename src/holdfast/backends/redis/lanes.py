@@ -1,6 +1,6 @@
 """Writes that arrive together travel together: one exchange, and one wait for the disk, for all.
 
-At most `LANES` groups are under way at an engine at a time. Whoever finds a lane free leads: it
+Few groups are under way at an engine at a time: one, or two where each waits for a sync. Whoever finds a lane free leads: it
 takes all that has queued up along. Whoever finds none queues, and is either served by a leader
 or made one. So no thread of ours is needed, and a write alone is not held up by anything.
 """
@@ -18,7 +18,7 @@ from holdfast.backends.redis.mapping import BACKEND
 from holdfast.backends.redis.requests import Request
 from holdfast.errors import EngineUnreachable, OutcomeUnknown
 
-LANES: Final = 2
+LEAD_S: Final = 0.005
 GROUP_MAX: Final = 256
 GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -51,10 +51,12 @@ class ThreadLanes:
         self,
         carry: Callable[[Sequence[Request]], None],
         *,
+        lanes: int,
         queue_timeout_s: float,
         reply_timeout_s: float,
     ) -> None:
         self._carry = carry
+        self._lanes = lanes
         self._queue_timeout_s = queue_timeout_s
         # Long enough for a leader that connects, is sent elsewhere and waits for replies.
         self._outcome_timeout_s = 6 * reply_timeout_s
@@ -77,7 +79,7 @@ class ThreadLanes:
     def _queue_up(self, request: Request) -> Ticket | None:
         """A place in the queue, or None: a lane was free, and the caller leads."""
         with self._changing:
-            if self._leaders < LANES:
+            if self._leaders < self._lanes:
                 self._leaders += 1
                 return None
             ticket = Ticket(request)
@@ -85,16 +87,32 @@ class ThreadLanes:
             return ticket
 
     def _lead(self, request: Request) -> None:
-        group: list[Ticket] = []
+        """Carry out one's own write with what has queued up; for a moment, what comes after it too.
+
+        Waking another thread to lead costs more than an exchange with a fast engine.
+        """
+        own: list[Request] = [request]
+        until_s = time.monotonic() + LEAD_S
         try:
-            with self._changing:
-                group = _gather(self._queue, request)
-            self._carry([request, *(ticket.request for ticket in group)])
+            while True:
+                with self._changing:
+                    group = _gather(self._queue, request)
+                if not own and not group:
+                    break
+                self._serve(own, group)
+                own = []
+                if time.monotonic() > until_s:
+                    break
+        finally:
+            self._pass_on()
+
+    def _serve(self, own: list[Request], group: list[Ticket]) -> None:
+        try:
+            self._carry([*own, *(ticket.request for ticket in group)])
         finally:
             for ticket in group:
                 ticket.request.settle(error=_interrupted(ticket.request))
                 ticket.wake()
-            self._pass_on()
 
     def _pass_on(self) -> None:
         """Whoever has waited longest leads next; without one, the lane is free."""
@@ -138,9 +156,14 @@ class TaskLanes:
     """The lanes of tasks to one engine, on one event loop."""
 
     def __init__(
-        self, carry: Callable[[Sequence[Request]], Awaitable[None]], *, queue_timeout_s: float
+        self,
+        carry: Callable[[Sequence[Request]], Awaitable[None]],
+        *,
+        lanes: int,
+        queue_timeout_s: float,
     ) -> None:
         self._carry = carry
+        self._lanes = lanes
         self._queue_timeout_s = queue_timeout_s
         self._queue: deque[Ticket] = deque()
         self._futures: dict[Request, asyncio.Future[None]] = {}
@@ -151,7 +174,7 @@ class TaskLanes:
         future = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         self._queue.append(Ticket(request))
-        if len(self._workers) < LANES:
+        if len(self._workers) < self._lanes:
             worker = asyncio.create_task(self._work())
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)

@@ -271,11 +271,10 @@ def _checked(reply: Any) -> Any:
 
 
 def _written(reply: Any, level: Durability, command: Append | Rewrite) -> Written:
-    word = reply[0]
-    if word in (b"added", b"repeated"):
-        first, last = reply[1].split()
+    if isinstance(reply, bytes):
+        word, first, last = reply.split()
         return Written(int(first), int(last), level, repeated=word == b"repeated")
-    _checked(reply)
+    word = _checked(reply)[0]
     if word == b"conflict":
         check_expect(command.expect, int(reply[1]), operation=command.operation, backend=BACKEND)
     if word == b"full":

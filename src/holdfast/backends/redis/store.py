@@ -61,6 +61,10 @@ class RedisSetup:
             return self._engine.put(command)
         return None
 
+    def _lane_count(self) -> int:
+        """Where a group waits for a disk or a replica, the next one is sent meanwhile."""
+        return 2 if any(level.wait_disk or level.wait_replica for level in self._levels) else 1
+
     def _lane_of(self, request: Request) -> Address | None:
         """Each node of a cluster has lanes of its own, so that a dead one holds up no other."""
         nodes = self._engine.nodes
@@ -121,6 +125,7 @@ class RedisBackend(RedisSetup):
             target = self._engine.target
             lanes = ThreadLanes(
                 lambda requests: self._edge.run(self._engine.carry(requests)),
+                lanes=self._lane_count(),
                 queue_timeout_s=target.pool_timeout_s,
                 reply_timeout_s=target.reply_timeout_s,
             )
@@ -192,6 +197,7 @@ class AsyncRedisBackend(RedisSetup):
         if address not in self._lanes:
             self._lanes[address] = TaskLanes(
                 lambda requests: self._edge.run(self._engine.carry(requests)),
+                lanes=self._lane_count(),
                 queue_timeout_s=self._engine.target.pool_timeout_s,
             )
         return self._lanes[address]

@@ -27,7 +27,7 @@ local function set_ttl(head)
         head.ttl = asked
     end
     -- One more, because the present millisecond has begun already: never before its time.
-    head.exp = head.ttl and head.now + head.ttl + 1 or nil
+    head.exp = head.ttl and clock() + head.ttl + 1 or nil
 end
 
 -- Number and add the records; returns the first number.

@@ -7,7 +7,7 @@ if ARGV[5] ~= '' and head.exists then
     local used = redis.call('HGET', KEYS[3], ARGV[5])
     if used then
         touch(head)
-        return { 'repeated', used }
+        return { ok = 'repeated ' .. used } -- a line: the cheapest reply to read
     end
 end
 local refusal = refuse(head)
@@ -22,4 +22,4 @@ local numbers = whole(first) .. ' ' .. whole(head.last)
 if ARGV[5] ~= '' then
     redis.call('HSET', KEYS[3], ARGV[5], numbers)
 end
-return { 'added', numbers }
+return { ok = 'added ' .. numbers }

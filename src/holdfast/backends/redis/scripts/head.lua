@@ -3,7 +3,7 @@
 -- numbers never restart and nothing that was forgotten or has expired comes back.
 -- Decisions come first: Redis does not roll a script back.
 
-if redis.replicate_commands then -- before 7.0 a script may be replicated by its text: TIME forbids it
+if not redis.REDIS_VERSION_NUM then -- before 7.0 a script may be replicated by its text: TIME forbids it
     redis.replicate_commands()
 end
 
@@ -14,13 +14,17 @@ local function whole(number)
     return string.format('%.0f', number)
 end
 
--- The session at this instant, by the engine's clock. Of its numbers, those above the floor are there.
-local function read_head()
+-- The engine's clock in ms. Only sessions with a time to live need it.
+local function clock()
     local time = redis.call('TIME')
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The session at this instant. Of its numbers, those above the floor are there.
+local function read_head()
     local kept = redis.call('HMGET', KEYS[1], 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')
     local there = redis.call('LLEN', KEYS[2])
-    local head = { now = now, there = there, exists = kept[2] and true or false }
+    local head = { there = there, exists = kept[2] and true or false }
     if not head.exists then
         head.last, head.floor, head.bytes, head.state = 0, 0, 0, 'never'
         return head
@@ -35,7 +39,7 @@ local function read_head()
     if head.state == 'live' then
         -- The log expires by itself as a whole; a clock that was set back brings no part of it back.
         local released = head.exp and there == 0 and head.last > head.floor
-        if head.exp and (head.exp <= now or released) then
+        if head.exp and (released or head.exp <= clock()) then
             head.state = 'expired'
         elseif there ~= head.last - head.floor then
             head.trouble = { 'torn', whole(head.last - head.floor), whole(there) }

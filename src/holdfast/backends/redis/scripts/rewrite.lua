@@ -9,4 +9,4 @@ if refusal then
 end
 clear(head)
 local first = add(head)
-return { 'added', whole(first) .. ' ' .. whole(head.last) }
+return { ok = 'added ' .. whole(first) .. ' ' .. whole(head.last) }
