@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import holdfast
 import redis
+
+import holdfast
 from bench.figure import Figure, side_by_side
 from holdfast import Message, Store
 from holdfast.verify.engines import start_engine

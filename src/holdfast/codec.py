@@ -60,7 +60,8 @@ def json_value(data: bytes) -> Any:
 
 def encode(message: Message) -> bytes:
     """The record of a message, in the current version. It decodes to an equal message."""
-    check_message(message)  # again: lists and dicts may have changed since it was made
+    if message.extra or message.unknown or isinstance(message.content, list):
+        check_message(message)  # again: a list or a dict may have changed since it was made
     try:
         body = _body(message).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
@@ -76,17 +77,16 @@ def encode(message: Message) -> bytes:
 def _body(message: Message) -> str:
     """The JSON of `msg`; written out by hand because every append waits for it."""
     content, at = message.content, message.created_at
-    parts = [
-        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":',
-        _quoted(content) if isinstance(content, str) else _to_json(content),
-        ',"at":null' if at is None else f',"at":"{at.isoformat()}"',
-    ]
+    body = (
+        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":'
+        f"{_quoted(content) if isinstance(content, str) else _to_json(content)},"
+        f'"at":{"null" if at is None else _quoted(at.isoformat())}'
+    )
     if message.extra:
-        parts.append(f',"extra":{_to_json(message.extra)}')
+        body += f',"extra":{_to_json(message.extra)}'
     if message.unknown:
-        parts.append(f",{_to_json(message.unknown)[1:-1]}")
-    parts.append("}")
-    return "".join(parts)
+        body += f",{_to_json(message.unknown)[1:-1]}"
+    return body + "}"
 
 
 def decode(record: bytes, seq: int | None = None) -> Message:

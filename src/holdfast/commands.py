@@ -7,9 +7,9 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.model import Durability, SessionState
@@ -177,10 +177,6 @@ class Put(Command[bool]):
     copy: Copy
 
 
-Operation = Generator[Command[Any], Any, R]
-"""A pure operation: it yields commands, is sent their replies, and returns its result."""
-
-
 @dataclass(slots=True)
 class Settings:
     """What `connect` was asked for. The URL may hold a password: it never goes into words."""
@@ -218,8 +214,8 @@ class Backend(Setup, Protocol):
 class AsyncBackend(Setup, Protocol):
     """The same behind the async door."""
 
-    async def execute(self, command: Command[R]) -> R:
-        """Carry out one command, or raise an error of the tree."""
+    def execute(self, command: Command[R]) -> Awaitable[R]:
+        """Awaited, it carries out one command, or raises an error of the tree."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine. Twice is once."""

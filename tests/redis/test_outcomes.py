@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 
 import holdfast
-import redis
 from holdfast import (
     Damaged,
     EngineFull,

@@ -156,6 +156,46 @@ def test_what_is_queued_at_closing_is_finished_and_what_comes_later_is_turned_aw
         group.run(Append(b"s", [b"late"]))
 
 
+def test_a_writer_that_fails_in_an_unforeseen_way_acknowledges_nothing():
+    begun, release = threading.Event(), threading.Event()
+
+    def commit(group: Sequence[Pending]) -> None:
+        begun.set()
+        assert release.wait(10)
+        if group[0].command.session == b"bad":  # type: ignore[attr-defined]
+            raise ZeroDivisionError
+        for pending in group:
+            pending.reply = "done"
+
+    outcomes: dict[str, object] = {}
+
+    def run(name: str, session: bytes) -> None:
+        try:
+            outcomes[name] = group.run(Append(session, [b""]))
+        except (holdfast.OutcomeUnknown, ZeroDivisionError) as error:
+            outcomes[name] = type(error)
+
+    group = GroupCommit(commit)
+    threads = [threading.Thread(target=run, args=("first", b"good"))]
+    threads[0].start()
+    assert begun.wait(10)
+    for number in range(3):
+        threads.append(threading.Thread(target=run, args=(f"queued{number}", b"bad")))
+        threads[-1].start()
+    wait_until(lambda: group._queue.qsize() >= 2)
+    release.set()
+    for thread in threads:
+        thread.join(10)
+    assert outcomes == {
+        "first": "done",
+        "queued0": holdfast.OutcomeUnknown,
+        "queued1": holdfast.OutcomeUnknown,
+        "queued2": holdfast.OutcomeUnknown,
+    }
+    assert group.run(Append(b"good", [b""])) == "done", "the writer works on"
+    group.close()
+
+
 def test_closing_while_others_write_loses_no_acknowledged_message(path: Path):
     store = holdfast.connect(f"sqlite:///{path}")
     acknowledged: list[str] = []
@@ -198,6 +238,21 @@ def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path)
     assert store.stat("gone").last == 2500
     assert len(store.history("kept")) == 1
     reader.close()
+
+
+def test_a_session_that_has_given_all_its_numbers_says_so_and_keeps_what_it_has(
+    store: Store, path: Path
+):
+    store.append("s", say("first"))
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE messages SET place = 1 << 32 | 0xfffffffe")
+    connection.execute("UPDATE sessions SET floor = 0xfffffffd")
+    connection.close()
+    for write in (store.append, store.rewrite):
+        with pytest.raises(holdfast.EngineFull, match="Go on in a new session"):
+            write("s", [say("a"), say("b")])
+    assert store.append("s", say("last")).last == 0xFFFFFFFF
+    assert texts(store.history("s")) == ["first", "last"]
 
 
 def test_a_store_does_not_cross_a_fork(path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import time
@@ -59,6 +60,17 @@ class Writer:
     def _line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
+
+
+CAP_SYS_RESOURCE = 24
+
+
+def may_limit_others() -> bool:
+    """Whether the limit can be set for PostgreSQL, which runs as another user under root."""
+    if os.geteuid() != 0:
+        return True
+    [mask] = re.findall(r"CapEff:\s+(\w+)", Path("/proc/self/status").read_text())
+    return bool(int(mask, 16) >> CAP_SYS_RESOURCE & 1)
 
 
 needs_root = pytest.mark.skipif(
@@ -153,6 +165,26 @@ def test_without_root_a_running_process_is_limited(tmp_path: Path) -> None:
     finally:
         writer.close()
     (tmp_path / "ours").write_text("nobody else is limited")
+
+
+def test_postgres_under_the_limit_loses_nothing_that_it_acknowledged() -> None:
+    with start_engine("postgres", storage="disk") as engine:
+        assert engine.data_dir is not None
+        with psycopg.connect(engine.url, autocommit=True) as client:
+            client.execute("CREATE TABLE t AS SELECT 1 AS n")
+            fault = disk_of(engine.data_dir)
+            if not may_limit_others():
+                with pytest.raises(FaultNotProven, match="may not limit process"):
+                    fault.fill()
+                return
+            assert len(fault.fill().facts["limits"]) > 1, "the backends are limited too"
+            with pytest.raises(psycopg.Error, match="File too large"):
+                client.execute("INSERT INTO t SELECT generate_series(1, 99999)")
+        fault.close()
+        engine.stop()
+        engine.start()
+        with psycopg.connect(engine.url) as client:
+            assert client.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
 def test_a_process_that_the_limit_would_kill_is_spared() -> None:

@@ -73,6 +73,27 @@ def test_a_swallowed_reply_is_a_write_that_happened(proxy: Proxy, redis_server: 
         assert client.incr("n") == 2, "it lands once"
     assert evidence.facts["reply_bytes_dropped"] == len(b":1\r\n")
     assert evidence.facts["request_bytes"] > 0
+    assert evidence.facts["pipelined"] is False
+
+
+def test_a_large_request_reaches_the_engine_whole_before_its_reply_is_swallowed(
+    proxy: Proxy, redis_server: Engine
+) -> None:
+    with client_of(proxy.url) as client, direct(redis_server) as engine:
+        lost = proxy.swallow_reply(match=b"APPEND")
+        with pytest.raises(redis.ConnectionError):
+            client.append("a", "x" * 1_000_000)
+        assert lost.landed().facts["request_bytes"] > 1_000_000
+        assert engine.strlen("a") == 1_000_000
+
+
+def test_a_request_behind_another_is_named_as_pipelined(proxy: Proxy) -> None:
+    with socket.create_connection((proxy.host, proxy.port)) as raw:
+        raw.sendall(b"BLPOP q 0.05\r\n")
+        await_true(lambda: proxy.counters.in_flight == 1)
+        lost = proxy.swallow_reply(match=b"INCR")
+        raw.sendall(b"INCR n\r\n")
+        assert lost.landed().facts["pipelined"] is True
 
 
 def test_a_swallowed_request_is_a_write_that_did_not_happen(
@@ -104,7 +125,7 @@ def test_a_fault_that_no_client_met_is_not_proven(proxy: Proxy) -> None:
     with client_of(proxy.url) as client:
         lost = proxy.swallow_reply(match=b"NEVER")
         client.set("a", "1")
-        with pytest.raises(FaultNotProven, match="swallow_reply was set"):
+        with pytest.raises(FaultNotProven, match="lost-ack was set"):
             lost.landed(timeout_s=0.05)
     proxy.heal()
     delayed = proxy.delay(0.01)

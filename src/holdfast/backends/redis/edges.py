@@ -11,11 +11,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import redis
 import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-import redis
 from holdfast.backends.redis.level import Level
 from holdfast.backends.redis.mapping import Lost, unreachable
 from holdfast.backends.redis.target import Address, Target

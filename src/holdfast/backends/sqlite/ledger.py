@@ -15,10 +15,7 @@ from holdfast.backends.sqlite.tables import SQL, Row, Tables, place
 
 ROWS_MAX: Final = 1024
 BULK_MAX: Final = 32
-_BULK: Final = {
-    size: SQL["add_message"] + ", (?, ?, ?)" * (size - 1)
-    for size in (1 << power for power in range(BULK_MAX.bit_length()))
-}
+_BULK: Final = [SQL["add_message"] + ", (?, ?, ?)" * more for more in range(BULK_MAX)]
 
 
 class Ledger(Tables):
@@ -60,10 +57,12 @@ class Ledger(Tables):
 
     def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
         """Give the next numbers to records; they are written by `flush`."""
+        at = place(row.id, row.last)
         for record in records:
-            row.last += 1
+            at += 1
             row.bytes += len(record)
-            self._unwritten += (place(row.id, row.last), row.bytes, record)
+            self._unwritten += (at, row.bytes, record)
+        row.last += len(records)
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor."""
@@ -85,10 +84,11 @@ class Ledger(Tables):
         return swept
 
     def flush(self) -> None:
-        """Write what was added, in as few statements as powers of two allow."""
-        values, begin = self._unwritten, 0
-        while begin < len(values):
-            size = min(1 << ((len(values) - begin) // 3).bit_length() - 1, BULK_MAX)
-            self._execute(_BULK[size], values[begin : begin + 3 * size])
-            begin += 3 * size
-        values.clear()
+        """Write what was added, in as few statements as can be."""
+        values = self._unwritten
+        while len(values) > 3 * BULK_MAX:
+            self._execute(_BULK[-1], values[: 3 * BULK_MAX])
+            del values[: 3 * BULK_MAX]
+        if values:
+            self._execute(_BULK[len(values) // 3 - 1], values)
+            values.clear()

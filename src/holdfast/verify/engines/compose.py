@@ -25,6 +25,8 @@ from holdfast.verify.undo import Undo
 COMPOSE_VARIABLE: Final = "HOLDFAST_COMPOSE"
 SERVICE: Final = "engine"
 _COMMAND_TIMEOUT_S: Final = START_TIMEOUT_S + STOP_TIMEOUT_S
+_LOOK_TIMEOUT_S: Final = 20.0
+"""To ask whether somebody is there at all; version 1 needs a second to wake up."""
 _GONE: Final = {"Running": False, "Paused": False, "ExitCode": 0, "Pid": 0}
 
 
@@ -38,7 +40,7 @@ def find_engines() -> list[Found]:
     try:
         compose = compose_command()
         _need_daemon()
-    except EngineMissing as error:
+    except (EngineMissing, EngineFailed) as error:
         where, _, how = str(error).partition(" To get it: ")
         return [Found(kind, "compose", None, where, how) for kind in RECIPES]
     return [_find(kind, compose) for kind in RECIPES]
@@ -54,7 +56,10 @@ def compose_command() -> list[str]:
     named = os.environ.get(COMPOSE_VARIABLE)
     candidates = [shlex.split(named)] if named else [["docker", "compose"], ["docker-compose"]]
     for candidate in candidates:
-        if shutil.which(candidate[0]) and _run([*candidate, "version"]).returncode == 0:
+        if (
+            shutil.which(candidate[0])
+            and _run([*candidate, "version"], timeout_s=_LOOK_TIMEOUT_S).returncode == 0
+        ):
             return candidate
     tried = " and ".join(f"`{shlex.join(candidate)}`" for candidate in candidates)
     raise EngineMissing(
@@ -144,7 +149,7 @@ class ComposeEngine(ContainerEngine):
 def _need_daemon() -> None:
     if shutil.which("docker") is None:
         raise EngineMissing("no `docker` in PATH. To get it: apt-get install -y docker.io")
-    done = _run(["docker", "version"])
+    done = _run(["docker", "version"], timeout_s=_LOOK_TIMEOUT_S)
     if done.returncode != 0:
         raise EngineMissing(
             f"no Docker daemon answers ({said(done.stderr)}). To get it: start Docker, or as root "
@@ -179,19 +184,20 @@ def _find(kind: str, compose: list[str]) -> Found:
 
 
 def _run(
-    command: list[str], environment: Mapping[str, str] | None = None
+    command: list[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = _COMMAND_TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(  # noqa: S603 - the command is our own
             command,
             capture_output=True,
             text=True,
-            timeout=_COMMAND_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as error:
-        raise EngineFailed(
-            f"`{shlex.join(command)}` did not end within {_COMMAND_TIMEOUT_S:g} s"
-        ) from error
+        raise EngineFailed(f"`{shlex.join(command)}` did not end within {timeout_s:g} s") from error

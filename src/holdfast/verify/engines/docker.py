@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 _DAEMON_TIMEOUT_S: Final = 60
+_LOOK_TIMEOUT_S: Final = 5
+"""Whoever only asks what is here does not wait long for a daemon that hangs."""
 _USUAL_SOCKET: Final = "unix:///var/run/docker.sock"
 _REMOVE: Final = """
 import sys, contextlib, docker
@@ -45,7 +47,7 @@ def open_engine(order: Order) -> Engine:
 def find_engines() -> list[Found]:
     """The images that this daemon has, and the command for those it lacks."""
     try:
-        client = connect()
+        client = connect(timeout_s=_LOOK_TIMEOUT_S)
     except EngineMissing as error:
         where, _, how = str(error).partition(" To get it: ")
         return [Found(kind, "docker", None, where, how) for kind in RECIPES]
@@ -53,7 +55,7 @@ def find_engines() -> list[Found]:
         return [_find(client, kind) for kind in RECIPES]
 
 
-def connect() -> DockerClient:
+def connect(timeout_s: int = _DAEMON_TIMEOUT_S) -> DockerClient:
     """A connection to the daemon that testcontainers would use."""
     try:
         import docker  # noqa: PLC0415 - only who uses Docker needs it
@@ -65,7 +67,7 @@ def connect() -> DockerClient:
     address = get_docker_host() or _USUAL_SOCKET
     try:
         _need_socket(address)
-        client = docker.DockerClient(base_url=address, timeout=_DAEMON_TIMEOUT_S)
+        client = docker.DockerClient(base_url=address, timeout=timeout_s)
         with _closed_on_error(client):
             client.ping()
     except (docker.errors.DockerException, OSError) as error:

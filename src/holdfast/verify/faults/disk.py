@@ -19,10 +19,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import tree, users_of
 from holdfast.verify.undo import Undo
@@ -50,7 +50,7 @@ class DiskFault(Protocol):
         """Leave nothing behind."""
 
 
-class SmallDisk:
+class SmallDisk(Block):
     """A small file system of our own, for an engine's `storage` or a SQLite file."""
 
     mechanism = "tmpfs"
@@ -110,17 +110,6 @@ class SmallDisk:
                 self.path.rmdir()
         self._undo.cancel()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _allocate(self, wanted_bytes: int) -> None:
         """Grow the filler by so much."""
         with self._filler.open("ab") as filler:
@@ -140,7 +129,7 @@ class SmallDisk:
             probe.unlink(missing_ok=True)
 
 
-class FileSizeLimit:
+class FileSizeLimit(Block):
     """Running processes that may write no file any further. Needs no root."""
 
     mechanism = "rlimit"
@@ -161,9 +150,9 @@ class FileSizeLimit:
                 f"disk full: processes {mortal} would die of SIGXFSZ instead of seeing an error; "
                 "start them with `env --ignore-signal=XFSZ`"
             )
-        limits = {pid: self._limit(pid) for pid in pids}
+        limits = {pid: limit for pid in pids if (limit := self._limit(pid)) is not None}
         seen = _errno_under_limit()
-        if any(limits.values()) or seen != errno.EFBIG:
+        if not limits or any(limits.values()) or seen != errno.EFBIG:
             self.release()
             raise FaultNotProven(f"disk full: limits are {limits}, a write gave {_name(seen)}")
         return Evidence(
@@ -178,9 +167,10 @@ class FileSizeLimit:
         for pid in self._alive():
             # A process that was started under the limit inherited it, and nothing else.
             limit = self._before.get(pid) or next(iter(self._before.values()), None)
-            if limit is not None:
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
-                restored[pid] = resource.prlimit(pid, resource.RLIMIT_FSIZE)[0]
+            with contextlib.suppress(ProcessLookupError):
+                if limit is not None:
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+                    restored[pid] = resource.prlimit(pid, resource.RLIMIT_FSIZE)[0]
         if 0 in restored.values():
             raise FaultNotProven(f"disk released, and yet the limits are {restored}")
         self._before.clear()
@@ -195,24 +185,22 @@ class FileSizeLimit:
         if self._before:
             self.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _limit(self, pid: int) -> int:
-        """Allow it no byte more; the limit that the kernel then tells."""
-        _, hard = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        self._before.setdefault(pid, before)
-        # Only the soft limit: the hard one could not be raised again without root.
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
-        return resource.prlimit(pid, resource.RLIMIT_FSIZE)[0]
+    def _limit(self, pid: int) -> int | None:
+        """Allow it no byte more; the limit that the kernel then tells, None if it is gone."""
+        try:
+            _, hard = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            self._before.setdefault(pid, before)
+            # Only the soft limit: the hard one could not be raised again without root.
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+            return resource.prlimit(pid, resource.RLIMIT_FSIZE)[0]
+        except ProcessLookupError:
+            return None
+        except PermissionError as error:
+            self.close()
+            raise FaultNotProven(
+                f"disk full: this user may not limit process {pid} of another user; "
+                "put its data on a SmallDisk"
+            ) from error
 
     def _alive(self) -> list[int]:
         return list(dict.fromkeys(pid for root in self._roots for pid in tree(root)))

@@ -38,6 +38,8 @@ VERB_TIMEOUT_S: Final = 10.0
 DELAY_S_MAX: Final = 3600.0
 _POLL_S: Final = 0.001
 _PORTS: Final = {"redis": 6379, "postgresql": 5432, "postgres": 5432, "http": 80}
+_TRAPS: Final = {"swallow_reply": "lost-ack", "swallow_request": "lost-request"}
+"""What each trap is called as a fault."""
 _CLOSING_STATES: Final = frozenset({4, 5, 6, 7, 9, 11})
 """TCP states in which our FIN is on its way or has arrived (linux/tcp_states.h)."""
 
@@ -115,7 +117,7 @@ class Proxy:
         A real partition does the same. After `heal` the held bytes arrive late, also those of
         a client that has long given up.
         """
-        armed = Armed("black_hole")
+        armed = Armed("black-hole")
         self._call(_now(self._set_hole, armed))
         return armed
 
@@ -124,7 +126,8 @@ class Proxy:
 
         The honest source of "unknown": the engine did what it was asked and the client cannot
         know. `match` picks the request by bytes that it contains, so that a handshake is not
-        mistaken for it. Lands once.
+        mistaken for it. A driver that sends a statement in rounds (asyncpg prepares it first)
+        makes several requests of it: match the last. Lands once.
         """
         return self._lay("swallow_reply", match)
 
@@ -211,7 +214,7 @@ class Proxy:
     def _lay(self, kind: Literal["swallow_reply", "swallow_request"], match: bytes | None) -> Armed:
         if match == b"":
             raise UsageError("match: give at least one byte, or None for any request")
-        trap = Trap(kind=kind, match=match, armed=Armed(kind))
+        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]))
         self._call(_now(self._set_trap, trap))
         return trap.armed
 
@@ -239,9 +242,9 @@ class Proxy:
         states = [half_close(link, direction) for link in wire.links]
         shut = sum(state in _CLOSING_STATES for state in states)
         if not shut:
-            raise FaultNotProven(f"half_close: of {len(states)} connections none was open")
+            raise FaultNotProven(f"half-close: of {len(states)} connections none was open")
         return Evidence(
-            fault="half_close",
+            fault="half-close",
             seen=f"FIN was sent {direction} on {shut} connections",
             facts={"connections": shut, "in_flight": in_flight, "direction": direction},
         )

@@ -68,6 +68,8 @@ class Trap:
     match: bytes | None
     armed: Armed
     request_bytes: int = 0
+    pipelined: bool = False
+    """An earlier request of this client was still unanswered: its reply is dropped as well."""
 
     def takes(self, link: Link, chunk: bytes) -> bool:
         """Whether this request is the one; a pattern may straddle two chunks."""
@@ -93,7 +95,10 @@ class Armed:
             self._met.set()
 
     def landed(self, *, timeout_s: float = 5.0) -> Evidence:
-        """The proof, or `FaultNotProven` if no client met the fault in time."""
+        """The proof, or `FaultNotProven` if no client met the fault in time.
+
+        It waits, so async code calls it by `asyncio.to_thread`, or after the client's answer.
+        """
         self._met.wait(timeout_s)
         if self._evidence is None:
             raise FaultNotProven(
@@ -102,7 +107,7 @@ class Armed:
         return self._evidence
 
 
-class Cut(Exception):  # noqa: N818 - it is an order, not an error
+class Cut(Exception):
     """End this link now."""
 
 
@@ -219,6 +224,8 @@ class Wire:
             if trap is not None and trap.kind == "swallow_request":
                 self._lose_request(trap, len(chunk))
             link.in_flight = True
+            if link.trap is not None:
+                link.trap.request_bytes += len(chunk)
             await loop.sock_sendall(engine, chunk)
             self.counters.bytes_to_engine += len(chunk)
         await self.flowing.wait()
@@ -245,7 +252,7 @@ class Wire:
         if trap is None or not trap.takes(link, chunk):
             return None
         self.trap, link.trap = None, trap
-        trap.request_bytes = len(chunk)
+        trap.pipelined = link.in_flight
         return trap
 
     def _lose_request(self, trap: Trap, count: int) -> None:
@@ -274,6 +281,7 @@ class Wire:
             "were dropped, and the connection was cut",
             request_bytes=trap.request_bytes,
             reply_bytes_dropped=dropped,
+            pipelined=trap.pipelined,
         )
         raise Cut
 
