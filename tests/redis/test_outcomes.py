@@ -316,13 +316,21 @@ def test_what_another_program_took_from_a_session_is_named(engine: Any):
         assert store.append("s", say("d")).first == 4
 
 
-def test_a_key_of_another_kind_is_damage_and_stays_as_it_is(engine: Any):
-    engine.call("SET", "hf:{default.s}:head", "something else")
+@pytest.mark.parametrize("version", ["6.2", "7"])
+@pytest.mark.parametrize(
+    "key",
+    ["hf:{default.s}:head", "hf:{default.s}:log", "hf:{default.s}:keys", "hf:{default}:names"],
+)
+def test_a_key_of_another_kind_is_damage_and_nothing_is_half_written(
+    redis_engine_factory: EngineFactory, version: str, key: str
+):
+    engine = redis_engine_factory(config="aof-always", version=version)
+    engine.call("SET", key, "something else")
     with holdfast.connect(engine.url) as store:
-        for use in (lambda: store.history("s"), lambda: store.append("s", say("x"))):
-            with pytest.raises(Damaged, match="another program"):
-                use()
-    assert engine.call("GET", "hf:{default.s}:head") == "something else"
+        with pytest.raises(Damaged, match="another program"):
+            store.append("s", say("x"), key="k")
+    assert engine.call("GET", key) == "something else"
+    assert engine.call("KEYS", "*") == [key]
 
 
 def test_a_layout_of_a_later_release_is_left_alone(engine: Any):

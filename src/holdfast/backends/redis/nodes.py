@@ -33,6 +33,8 @@ class Nodes:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.is_cluster = target.cluster
+        self.may_promote = bool(target.service)
+        """Whether a replica may become the primary by itself."""
         self._idle: dict[Address, list[Link]] = {}
         self._slots: list[Address | None] | None = None
         self._primary: Address | None = None
@@ -219,7 +221,8 @@ class Nodes:
         known = [address for address in self._idle if address not in self.target.seeds]
         answer = yield from self._ask_any((*self.target.seeds, *known), (b"CLUSTER", b"SLOTS"))
         slots: list[Address | None] = [None] * SLOTS
-        for first, last, (host, port, *_), *_ in answer or ():
+        for first, last, (host, port, *_), *replicas in answer or ():
+            self.may_promote |= bool(replicas)
             address = Address(host.decode() or self.target.seeds[0].host, int(port))
             slots[first : last + 1] = [address] * (last + 1 - first)
         self._slots = slots

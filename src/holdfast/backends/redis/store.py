@@ -42,9 +42,9 @@ class RedisSetup:
         for level in self._levels:
             if level.risk:
                 return level.risk
-        if self._engine.target.service and self.durability < Durability.REPLICA:
+        if self._engine.nodes.may_promote and self.durability < Durability.REPLICA:
             return (
-                "sentinels may make a replica the primary that has not received the last "
+                "a failover may make a replica the primary that has not received the last "
                 "acknowledged writes. Say require=Durability.REPLICA to wait for one"
             )
         return None

@@ -16,6 +16,9 @@ local function refuse(head)
     if not head.exists and not KEYS[4] and ARGV[2] ~= '1' then
         return { 'new' } -- a name goes into the index first: no session is ever missing from it
     end
+    if not head.exists and KEYS[4] then
+        redis.call('ZCARD', KEYS[4]) -- fails here, not half way, if another program has that key
+    end
     return nil
 end
 

@@ -3,9 +3,9 @@ local head = read_head()
 if head.trouble then
     return head.trouble
 end
-if ARGV[5] ~= '' and head.exists then
+if ARGV[5] ~= '' then
     local used = redis.call('HGET', KEYS[3], ARGV[5])
-    if used then
+    if used and head.exists then
         touch(head)
         return { ok = 'repeated ' .. used } -- a line: the cheapest reply to read
     end

@@ -15,6 +15,9 @@ local keys = redis.call('HLEN', KEYS[5])
 if redis.call('LLEN', KEYS[4]) ~= head.last - head.floor or keys ~= tonumber(ARGV[9]) then
     return { 'unstaged' } -- the staged records have a time to live: this took longer
 end
+if KEYS[6] then
+    redis.call('ZCARD', KEYS[6]) -- fails here, not half way, if another program has that key
+end
 write_head(head)
 redis.call('UNLINK', KEYS[2], KEYS[3])
 if keys > 0 then
