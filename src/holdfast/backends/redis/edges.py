@@ -6,6 +6,7 @@ carries them out.
 
 from __future__ import annotations
 
+import contextlib
 import select
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -66,9 +67,10 @@ class Fresh:
 
 @dataclass(slots=True)
 class Shut:
-    """Ask to close a connection."""
+    """Ask to close a connection; gently is with a farewell, which TLS has."""
 
     link: Link
+    gently: bool = False
 
 
 Ask = Open | Talk | Fresh | Shut
@@ -186,7 +188,7 @@ class AsyncEdge:
             case Fresh():
                 return await self._is_fresh(ask.link)
             case Shut():
-                return await ask.link.connection.disconnect(nowait=True)
+                return await self._shut(ask)
 
     async def _open(self, ask: Open) -> Link:
         kind: Any = aio.SSLConnection if self._target.tls else aio.Connection
@@ -212,6 +214,10 @@ class AsyncEdge:
             await connection.disconnect(nowait=True)
             _note_loss(replies, error, ask.replies)
         return replies
+
+    async def _shut(self, ask: Shut) -> None:
+        with contextlib.suppress(redis.RedisError, OSError):
+            await ask.link.connection.disconnect(nowait=not ask.gently)
 
     async def _is_fresh(self, link: Link) -> bool:
         """Ask the kernel: the event loop may not have looked since the engine went away."""

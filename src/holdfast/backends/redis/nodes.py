@@ -109,7 +109,7 @@ class Nodes:
         self._closed = True
         for links in self._idle.values():
             while links:
-                yield Shut(links.pop())
+                yield Shut(links.pop(), gently=True)
 
     def disown(self) -> None:
         """In the child of a fork: these connections are the parent's. They are not closed here."""
