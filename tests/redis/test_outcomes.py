@@ -360,6 +360,14 @@ def test_the_engine_frees_an_expired_log_and_keeps_what_must_not_be_forgotten(en
         assert engine.call("PTTL", "hf:{default.s}:log") == -1
 
 
+def test_a_time_to_live_that_was_taken_away_is_taken_from_the_log_too(engine: Any):
+    with holdfast.connect(engine.url) as store:
+        store.append("s", say("a"), ttl_s=3600)
+        assert engine.call("PTTL", "hf:{default.s}:log") > 0
+        store.append("s", say("b"), ttl_s=None)
+        assert engine.call("PTTL", "hf:{default.s}:log") == -1
+
+
 def test_a_clock_that_is_set_back_brings_nothing_back(engine: Any):
     with holdfast.connect(engine.url) as store:
         store.append("s", [say("a"), say("b")], ttl_s=3600)
