@@ -1,0 +1,37 @@
+"""Real engines on this machine: find them, start them, end them, bring them back."""
+
+from holdfast.verify.engines.protocol import (
+    Engine,
+    Evidence,
+    Killable,
+    Pausable,
+    Replicable,
+    ReplicaEngine,
+    Restartable,
+)
+from holdfast.verify.engines.providers import (
+    KINDS,
+    PROVIDERS,
+    Found,
+    Order,
+    find_engines,
+    open_engine,
+    start_engine,
+)
+
+__all__ = [
+    "KINDS",
+    "PROVIDERS",
+    "Engine",
+    "Evidence",
+    "Found",
+    "Killable",
+    "Order",
+    "Pausable",
+    "ReplicaEngine",
+    "Replicable",
+    "Restartable",
+    "find_engines",
+    "open_engine",
+    "start_engine",
+]

@@ -1,0 +1,299 @@
+"""PostgreSQL as a local process, and its streaming replica."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Self
+
+from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
+from holdfast.verify.engines import keeper
+from holdfast.verify.engines.ports import HOST
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
+from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.rundir import RunDir, root_of
+from holdfast.verify.engines.server import ServerEngine
+from holdfast.verify.engines.template import ClusterFiles
+from holdfast.verify.engines.wire import ReplyError, postgres_query
+
+_BACKUP_TIMEOUT_S: Final = 300.0
+_PROBE_TIMEOUT_S: Final = 5.0
+SPARES_MAX: Final = 2
+"""Used directories that a process keeps, of about 30 MB each."""
+_READY_LINE: Final = 7
+"""Index of the line of postmaster.pid that says `ready`; an open port is not enough."""
+
+_OWN: Final = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    # Dynamic shared memory in the data directory instead of /dev/shm: after SIGKILL it goes
+    # with the directory. It has no part in what a commit survives.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+class PostgresEngine(ServerEngine):
+    """A PostgreSQL on loopback, on its own data directory, with fsync as PostgreSQL has it."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(order)
+        self.replicas: list[PostgresReplica] = []
+
+    @property
+    def _programs(self) -> Path:
+        """Where initdb and pg_basebackup are; Debian links only some of them into PATH."""
+        return self.binary.path.resolve().parent
+
+    @property
+    def url(self) -> str:
+        """Where it answers; the same after every restart."""
+        return f"postgresql://postgres@{HOST}:{self.port}/postgres"
+
+    def query(self, statement: str, database: str = "postgres") -> list[tuple[str | None, ...]]:
+        """Run one statement and return its rows as text; for set-up and evidence, not for load."""
+        return postgres_query(self.port, statement, database=database)
+
+    def start(self) -> Self:
+        """Run it and return when it answers; with configuration `replica`, the replica too."""
+        super().start()
+        if self.config == "replica" and not self.replicas:
+            self.replica()
+        return self
+
+    def replica(self, *, apply_delay_s: float = 0) -> PostgresReplica:
+        """A started streaming replica that has caught up with this engine; closed with it."""
+        order = replace(self._order, config="default", port=None)
+        follower = PostgresReplica(order, self, apply_delay_s=apply_delay_s)
+        self.replicas.append(follower)
+        follower.start()
+        return follower
+
+    def close(self) -> None:
+        """End it and its replicas at once and remove what they left."""
+        for follower in self.replicas:
+            follower.close()
+        super().close()
+
+    def kill(self) -> Evidence:
+        """SIGKILL the postmaster and all its children and wait until each is gone.
+
+        A child that lives on would hold the shared memory, and the next start would fail.
+        """
+        return super().kill()
+
+    def _take_run_dir(self) -> RunDir:
+        """A directory that an engine of this process gave back, where there is one."""
+        self._files = ClusterFiles(self.binary.path.resolve(), run_as_user, run_as_ids())
+        spare = _spares.take(self._files.template, root_of(self._storage))
+        if spare is None:
+            return self._fresh_run_dir()
+        run_dir, self._files = spare
+        return run_dir
+
+    def _prepare(self, data_dir: Path) -> None:
+        self._log_path().unlink(missing_ok=True)
+        self._files.make_new(data_dir)
+
+    def _give_back(self, run_dir: RunDir) -> None:
+        """Keep the directory for the next engine: making it new is faster than making one.
+
+        In a directory of the caller's nothing may stay.
+        """
+        run_dir.end_processes()
+        is_ours = not isinstance(self._storage, Path)
+        is_whole = (run_dir.path / "data" / "PG_VERSION").exists()
+        if not (is_ours and is_whole and _spares.give(run_dir, self._files)):
+            run_dir.clear()
+
+    def _failure(self, what: str) -> EngineFailed:
+        if "Permission denied" in self._log_since_start():
+            what += f"; it runs as user {run_as_ids()[0]} here, who must be able to reach its files"
+        return super()._failure(what)
+
+    def _command(self) -> list[str]:
+        settings = {**_OWN, "port": str(self.port), **self.settings}
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        postgres = self._programs / "postgres"
+        return run_as_user([str(postgres), "-D", str(self.data_dir), *words])
+
+    def _answers(self) -> bool:
+        lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
+        if lines[:1] != [str(self.pid)] or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
+            return False
+        with contextlib.suppress(ReplyError):
+            return postgres_query(self.port, "SELECT 1", timeout_s=_PROBE_TIMEOUT_S) == [("1",)]
+        return False
+
+    def _ask_to_stop(self) -> None:
+        """The fast shutdown: sessions are ended, data are written, nothing is waited for."""
+        self._running().send_signal(signal.SIGINT)
+
+    def _in_force(self) -> Mapping[str, str]:
+        return {name: self.query(f"SHOW {name}")[0][0] or "" for name in self.settings}
+
+    def _end(self) -> list[int]:
+        pids = super()._end()
+        keeper.free_shared_memory(self.data_dir / "postmaster.pid")
+        return pids
+
+
+class PostgresReplica(PostgresEngine):
+    """A PostgreSQL that follows another; it answers reads, also while it is held."""
+
+    def __init__(self, order: Order, primary: PostgresEngine, *, apply_delay_s: float) -> None:
+        super().__init__(order)
+        # By default it would look for a primary that came back only every five seconds.
+        self.settings.setdefault("wal_retrieve_retry_interval", "50ms")
+        self._primary = primary
+        self._apply_delay_s = apply_delay_s
+        self._slot = f"holdfast_{os.urandom(6).hex()}"
+
+    def start(self) -> Self:
+        """Run it and return when it has received what the primary has."""
+        super().start()
+        sent = self._primary.query("SELECT pg_current_wal_lsn()")[0][0]
+        received = f"SELECT pg_last_wal_receive_lsn() >= '{sent}'"
+        if not await_true(lambda: self.query(received) == [("t",)], START_TIMEOUT_S):
+            raise EngineFailed(f"the replica did not catch up; its last words:\n{self.log()}")
+        return self
+
+    def pause_replay(self) -> Evidence:
+        """Hold it at what it has now; what it received meanwhile waits."""
+        self.query("SELECT pg_wal_replay_pause()")
+        state = "SELECT pg_get_wal_replay_pause_state()"
+        if not await_true(lambda: self.query(state) == [("paused",)], ANSWER_TIMEOUT_S):
+            raise FaultNotProven(f"replay was to pause; its state is {self.query(state)}")
+        at = self.query("SELECT pg_last_wal_replay_lsn()")[0][0]
+        return Evidence("pause-replay", f"replay paused at {at}", {"lsn": at})
+
+    def resume_replay(self) -> Evidence:
+        """Let it follow again; returns when it has applied what the primary has now."""
+        self.query("SELECT pg_wal_replay_resume()")
+        wanted = self._primary.query("SELECT pg_current_wal_lsn()")[0][0]
+        applied = f"SELECT pg_last_wal_replay_lsn() >= '{wanted}'"
+        if not await_true(lambda: self.query(applied) == [("t",)], START_TIMEOUT_S):
+            raise FaultNotProven(f"the replica did not reach {wanted}")
+        return Evidence("resume-replay", f"applied up to {wanted}", {"lsn": wanted})
+
+    def delay(self, apply_delay_s: float) -> Evidence:
+        """Apply every commit that much later than it happened; 0 follows at once."""
+        self._apply_delay_s = apply_delay_s
+        wanted = f"{round(apply_delay_s * 1000)}"
+        self.query(f"ALTER SYSTEM SET recovery_min_apply_delay = '{wanted}ms'")
+        self.query("SELECT pg_reload_conf()")
+        read = "SELECT setting FROM pg_settings WHERE name = 'recovery_min_apply_delay'"
+        if not await_true(lambda: self.query(read) == [(wanted,)], ANSWER_TIMEOUT_S):
+            raise FaultNotProven(f"a delay of {wanted} ms was set; it reads {self.query(read)}")
+        return Evidence("delay", f"replay is {wanted} ms late", {"apply_delay_s": apply_delay_s})
+
+    def close(self) -> None:
+        """End it and remove what it left, also its slot on the primary."""
+        was_started = self._run_dir is not None
+        super().close()
+        if was_started and self._primary.pid is not None:
+            with contextlib.suppress(OSError):
+                self._primary.query(f"SELECT pg_drop_replication_slot('{self._slot}')")
+
+    def _take_run_dir(self) -> RunDir:
+        return self._fresh_run_dir()
+
+    def _give_back(self, run_dir: RunDir) -> None:
+        run_dir.clear()
+
+    def _prepare(self, data_dir: Path) -> None:
+        """A base backup of the primary, with a slot so that no log is thrown away too early."""
+        user, group = run_as_ids()
+        os.chown(data_dir, user, group)
+        source = f"host={HOST} port={self._primary.port} user=postgres"
+        backup = str(self._programs / "pg_basebackup")
+        options = ["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "--create-slot"]
+        target = [f"--slot={self._slot}", f"--pgdata={data_dir}", f"--dbname={source}"]
+        done = subprocess.run(  # noqa: S603 - beside the binary that was chosen
+            run_as_user([backup, *options, *target]),
+            capture_output=True,
+            text=True,
+            timeout=_BACKUP_TIMEOUT_S,
+            check=False,
+            cwd="/",
+        )
+        if done.returncode:
+            raise EngineFailed(f"pg_basebackup failed. Its last words:\n{done.stderr[-2000:]}")
+        if self._apply_delay_s:
+            with (data_dir / "postgresql.auto.conf").open("a") as conf:
+                conf.write(f"recovery_min_apply_delay = '{round(self._apply_delay_s * 1000)}ms'\n")
+
+
+class _Spares:
+    """Directories that closed engines of this process left, to be made new for the next.
+
+    The keeper holds them, so they go when the process does.
+    """
+
+    def __init__(self) -> None:
+        self._owner = 0
+        self._kept: list[tuple[RunDir, ClusterFiles]] = []
+
+    def give(self, run_dir: RunDir, files: ClusterFiles) -> bool:
+        """Take it in under a new name; False where there are enough."""
+        if len(self._own()) >= SPARES_MAX:
+            return False
+        run_dir.rename()
+        self._kept.append((run_dir, files))
+        return True
+
+    def take(self, template: Path, root: Path) -> tuple[RunDir, ClusterFiles] | None:
+        """One from this template on this storage, under a new name; None where there is none."""
+        for spare in self._own():
+            run_dir, files = spare
+            if files.template == template and run_dir.path.parent == root:
+                self._kept.remove(spare)
+                run_dir.rename()
+                return spare
+        return None
+
+    def _own(self) -> list[tuple[RunDir, ClusterFiles]]:
+        """After a fork the list is the parent's: its directories are not ours."""
+        if self._owner != os.getpid():
+            self._owner, self._kept = os.getpid(), []
+        return list(self._kept)
+
+
+_spares = _Spares()
+
+
+def run_as_ids() -> tuple[int, int]:
+    """User and group that PostgreSQL runs as: ours, or an ordinary one where we are root."""
+    if os.geteuid() != 0:
+        return os.geteuid(), os.getegid()
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return entry.pw_uid, entry.pw_gid
+    raise EngineMissing(
+        "PostgreSQL does not run as root and there is neither a user `postgres` nor `nobody`. "
+        "To get one: useradd --system postgres",
+        backend="postgres",
+    )
+
+
+def run_as_user(command: list[str]) -> list[str]:
+    """The command as the user that PostgreSQL runs as; it replaces itself, the pid stays."""
+    if os.geteuid() != 0:
+        return command
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise EngineMissing(
+            "PostgreSQL does not run as root, and `setpriv` is not in PATH to run it as another "
+            "user. To get it: apt-get install -y util-linux",
+            backend="postgres",
+        )
+    user, group = run_as_ids()
+    return [setpriv, f"--reuid={user}", f"--regid={group}", "--clear-groups", *command]

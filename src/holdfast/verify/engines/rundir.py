@@ -1,0 +1,184 @@
+"""Run directories: one per engine, known to the keeper before anything is started in it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import VerifyError
+from holdfast.verify.engines import keeper
+from holdfast.verify.engines.providers import Storage
+
+DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
+"""Environment variable that names a directory on a real disk."""
+
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
+_EXIT_TIMEOUT_S: Final = 15.0
+
+
+class RunDir:
+    """A directory that does not outlive this process, nor does any process of it."""
+
+    def __init__(self, storage: Storage) -> None:
+        root = root_of(storage)
+        _keeper.sweep(root)
+        self.path = _new_path(root)
+        _keeper.hold(str(self.path))
+        # Another user (PostgreSQL does not run as root) must be able to pass through.
+        self.path.mkdir(mode=0o711)
+
+    def rename(self) -> None:
+        """Go on under a new name, so that whoever knew the old one finds nothing there."""
+        old, new = self.path, _new_path(self.path.parent)
+        _keeper.hold(str(new))
+        old.rename(new)
+        self.path = new
+        _keeper.free(str(old))
+
+    def know(self, pid: int) -> None:
+        """Tell the keeper of a process of this directory."""
+        _keeper.know(str(self.path), pid)
+
+    def end_processes(self) -> None:
+        """End every process of it; its files stay."""
+        keeper.end_processes(str(self.path))
+
+    def clear(self) -> None:
+        """End every process of it and remove it; the keeper forgets it."""
+        keeper.clear(str(self.path))
+        _keeper.free(str(self.path))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Our environment, with the word that ties a process to this directory."""
+        return {**os.environ, keeper.HELD_VARIABLE: str(self.path)}
+
+
+def _new_path(root: Path) -> Path:
+    return root / f"{keeper.DIR_PREFIX}{keeper.owner_name(os.getpid())}-{os.urandom(8).hex()}"
+
+
+def root_of(storage: Storage) -> Path:
+    """The directory in which run directories of this storage are made."""
+    if isinstance(storage, Path):
+        return storage.absolute()
+    return _memory_root() if storage == "memory" else _disk_root()
+
+
+def file_system_of(path: Path) -> str:
+    """Type of the file system that holds the path, such as `ext4` or `tmpfs`."""
+    best, kind = "", "unknown"
+    real = str(path.resolve())
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        mount = fields.split()[4]
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, rest.split()[0]
+    return kind
+
+
+def _memory_root() -> Path:
+    shared = Path("/dev/shm")  # noqa: S108 - each run directory in it has a random name of its own
+    if os.access(shared, os.W_OK) and file_system_of(shared) in _IN_MEMORY:
+        return shared
+    return Path(tempfile.gettempdir())
+
+
+def _disk_root() -> Path:
+    named = os.environ.get(DISK_VARIABLE)
+    candidates = [Path(named)] if named else [Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108
+    for candidate in candidates:
+        if os.access(candidate, os.W_OK) and file_system_of(candidate) not in _IN_MEMORY:
+            return candidate
+    looked = ", ".join(f"{path} ({file_system_of(path)})" for path in candidates)
+    raise VerifyError(
+        f"storage='disk' was asked for and no writable directory is on a disk; looked at: {looked}. "
+        f"Set {DISK_VARIABLE} to one."
+    )
+
+
+class _KeeperLink:
+    """Our end of the pipe to the keeper; it is started at first use, and again if it died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._pid = 0
+        self._pipe = -1
+        self._lines: dict[str, list[str]] = {}
+        self._swept: set[str] = set()
+
+    def hold(self, run_dir: str) -> None:
+        self._say(f"hold {run_dir}", keep_for=run_dir)
+
+    def know(self, run_dir: str, pid: int) -> None:
+        process = keeper.read_process(pid)
+        if process:
+            self._say(f"pid {pid} {process.started} {run_dir}", keep_for=run_dir)
+
+    def free(self, run_dir: str) -> None:
+        self._lines.pop(run_dir, None)
+        self._say(f"free {run_dir}")
+
+    def sweep(self, root: Path) -> None:
+        """Clear what dead runs left in this directory; once in the life of this process."""
+        if str(root) not in self._swept:
+            self._say(f"sweep {root}")
+            self._swept.add(str(root))
+
+    def _say(self, line: str, keep_for: str | None = None) -> None:
+        with self._lock:
+            if self._owner != os.getpid():  # the first use, or the first after a fork
+                self._lines, self._swept = {}, set()
+                atexit.register(self._finish, os.getpid())
+                self._begin()
+            if keep_for is not None:
+                self._lines.setdefault(keep_for, []).append(line)
+            try:
+                self._write(line)
+            except BrokenPipeError:  # somebody killed the keeper: a new one learns everything
+                os.close(self._pipe)
+                os.waitpid(self._pid, 0)
+                self._begin()
+
+    def _write(self, line: str) -> None:
+        os.write(self._pipe, line.encode("utf-8", "surrogateescape") + b"\n")
+
+    def _begin(self) -> None:
+        self._owner = os.getpid()
+        me = keeper.read_process(self._owner)
+        command = [sys.executable, "-I", "-S", keeper.__file__]
+        listen, self._pipe = os.pipe()
+        actions = [
+            (os.POSIX_SPAWN_DUP2, listen, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ]
+        # In a session of its own, so that Ctrl-C or a signal to our group does not reach it.
+        self._pid = os.posix_spawn(
+            command[0],
+            [*command, str(self._owner), me.started if me else "0"],
+            os.environ,
+            file_actions=actions,
+            setsid=True,
+        )
+        os.close(listen)
+        for line in [line for lines in self._lines.values() for line in lines]:
+            self._write(line)
+
+    def _finish(self, owner: int) -> None:
+        """At exit: let the keeper clear what nobody closed, and wait for it."""
+        if os.getpid() != owner or self._owner != owner:
+            return
+        os.close(self._pipe)
+        self._owner = 0
+        keeper.await_gone([self._pid], _EXIT_TIMEOUT_S)
+
+
+_keeper = _KeeperLink()

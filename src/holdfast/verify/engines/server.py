@@ -1,0 +1,78 @@
+"""An engine that is a process of this machine, and comes back on its data as we say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.errors import UsageError
+from holdfast.verify.engines.binaries import choose_binary
+from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.process import LocalProcess
+from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.engines.providers import Order, as_settings
+
+
+class ServerEngine(LocalProcess):
+    """What all local servers share: a binary, a named configuration, and settings over it."""
+
+    provider = "local"
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(order.kind, order.storage, order.port)
+        self.config = order.config
+        self.settings = settings_of(order.kind, order.config, order.settings)
+        self.binary = choose_binary(order.kind, order.version)
+        self._order = order
+        self._extra = dict(order.settings)
+        self._version = self.binary.version
+
+    def _in_force(self) -> Mapping[str, str]:
+        """Our settings as the running engine reads them back."""
+        return {}
+
+    def _describe(self) -> str:
+        return f"{self.kind} {self.binary.version} from {self.binary.path}"
+
+    @property
+    def url(self) -> str:
+        """Where it answers; the same after every restart."""
+        raise NotImplementedError
+
+    @property
+    def version(self) -> str:
+        """What the running engine says of itself."""
+        return self._version
+
+    def restart(
+        self,
+        *,
+        config: str | None = None,
+        version: str | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> Evidence:
+        """Stop if running, then start on the same data and port with these instead.
+
+        `settings` replaces the caller's own settings of before; None keeps them.
+        """
+        if self._run_dir is None:
+            raise UsageError(f"the {self.kind} engine was never started: it has no data")
+        before = {"pid": self.pid, "config": self.config, "version": self.version}
+        # Both can refuse, so both are asked before anything is stopped.
+        extra = self._extra if settings is None else as_settings(settings)
+        new = settings_of(self.kind, config or self.config, extra)
+        binary = choose_binary(self.kind, version) if version else self.binary
+        self.stop()
+        self.config = config or self.config
+        self.settings, self.binary, self._extra = new, binary, extra
+        self._version = binary.version
+        self.start()
+        return Evidence(
+            "restart",
+            f"{self.kind} {self.version} answers on port {self.port} as process {self.pid} "
+            f"after {self._ready_after_s * 1000:.1f} ms, configuration {self.config}",
+            {
+                "before": before,
+                "after": {"pid": self.pid, "config": self.config, "version": self.version},
+                "in_force": dict(self._in_force()),
+            },
+        )

@@ -1,0 +1,84 @@
+"""SQLite: no server, so an engine of files only; whoever opens the file is the engine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from holdfast.errors import UsageError
+from holdfast.verify.engines.binaries import choose_binary
+from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.rundir import RunDir
+
+
+class SqliteEngine:
+    """A directory of its own with a database file in it. It has no process to kill."""
+
+    provider = "local"
+
+    def __init__(self, order: Order) -> None:
+        self.kind = order.kind
+        self.config = order.config
+        self.settings = settings_of(order.kind, order.config, order.settings)
+        if self.settings:
+            raise UsageError("SQLite has no server to configure: set pragmas where you open it")
+        self.binary = choose_binary(order.kind, order.version)
+        self._storage = order.storage
+        self._owner = os.getpid()
+        self._run_dir: RunDir | None = None
+
+    @property
+    def path(self) -> Path:
+        """The database file; it is there once somebody opened it."""
+        return self.data_dir / "memory.db"
+
+    @property
+    def url(self) -> str:
+        """`sqlite:///` and the path of the file."""
+        return f"sqlite:///{self.path}"
+
+    @property
+    def version(self) -> str:
+        """The SQLite inside apsw."""
+        return self.binary.version
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its files are."""
+        if self._run_dir is None:
+            raise UsageError("the sqlite engine is not open: it has no directory")
+        return self._run_dir.path / "data"
+
+    def start(self) -> Self:
+        """Make the directory; on one that is there, nothing changes."""
+        if self._run_dir is None:
+            self._run_dir = RunDir(self._storage)
+            self.data_dir.mkdir(mode=0o700)
+        return self
+
+    def stop(self) -> None:
+        """Nothing runs, so nothing ends; the files stay."""
+
+    def close(self) -> None:
+        """Remove the directory."""
+        if self._run_dir is not None and os.getpid() == self._owner:
+            self._run_dir.clear()
+            self._run_dir = None
+
+    def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
+        """Always empty: SQLite keeps none."""
+        return ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,212 @@
+"""No engine and no directory outlives the run, however the run ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import EngineFailed
+from holdfast.verify.engines import keeper, start_engine
+from holdfast.verify.engines.redis import RedisEngine
+from holdfast.verify.engines.rundir import RunDir, _keeper
+
+RUN = """
+import os, sys, time
+from holdfast.verify.engines import start_engine
+from holdfast.verify.engines.rundir import _keeper
+engine = start_engine(sys.argv[1], storage=sys.argv[2])
+print(engine.data_dir.parent, engine.pid, _keeper._pid, flush=True)
+{then}
+"""
+
+
+def _await(condition: Callable[[], bool], timeout_s: float = 15) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
+def _run(
+    kind: str, then: str, storage: str = "memory"
+) -> tuple[subprocess.Popen[str], Path, int, int]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN.format(then=then), kind, storage],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    home, pid, kept_by = process.stdout.readline().split()
+    return process, Path(home), int(pid), int(kept_by)
+
+
+def _watches(kept_by: int) -> bool:
+    """Whether the keeper is past its own start: killed before that, a run is found dead at once."""
+    links = (os.readlink(path) for path in Path(f"/proc/{kept_by}/fd").iterdir())  # noqa: PTH115
+    return any("pidfd" in link for link in links)
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    process.wait(20)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres", "chroma"])
+@pytest.mark.parametrize("with_what", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_run_leaves_no_process_and_no_directory(
+    kind: str, with_what: signal.Signals
+) -> None:
+    process, home, pid, kept_by = _run(kind, "time.sleep(60)")
+    tree = keeper.descendants([pid])
+    assert home.exists()
+    process.send_signal(with_what)
+    _finish(process)
+    assert _await(lambda: all(keeper.is_gone(each) for each in [*tree, kept_by]))
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("then", ["sys.exit(3)", "raise KeyError", "os._exit(1)", "pass"])
+def test_a_run_that_just_ends_leaves_nothing(then: str) -> None:
+    process, home, pid, _ = _run("redis", then)
+    _finish(process)
+    assert _await(lambda: keeper.is_gone(pid) and not home.exists())
+
+
+def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN.format(then="time.sleep(60)"), "redis", "memory"],
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    home, pid, _ = process.stdout.readline().split()
+    os.killpg(process.pid, signal.SIGKILL)
+    _finish(process)
+    assert _await(lambda: keeper.is_gone(int(pid)) and not Path(home).exists())
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive(
+    tmp_path: Path, early: bool
+) -> None:
+    """In a directory of its own, which no other run sweeps."""
+    then = "child = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
+    process, home, pid, kept_by = _run("redis", then, str(tmp_path))
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert early or _await(lambda: _watches(kept_by))
+    process.kill()
+    process.wait(20)
+    try:
+        assert _await(lambda: keeper.is_gone(pid) and not home.exists())
+        assert not keeper.is_gone(child)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_an_engine_outlives_the_thread_that_started_it() -> None:
+    """The kernel's parent-death signal would end it with the thread."""
+    engines = []
+    thread = threading.Thread(target=lambda: engines.append(start_engine("redis")))
+    thread.start()
+    thread.join(30)
+    (engine,) = engines
+    assert isinstance(engine, RedisEngine)
+    with engine:
+        assert engine.call("PING") == "PONG"
+
+
+def test_the_end_of_a_fork_ends_nothing(redis_engine: RedisEngine) -> None:
+    child = os.fork()
+    if not child:
+        redis_engine.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert redis_engine.call("PING") == "PONG"
+
+
+def test_a_keeper_that_was_killed_is_replaced_by_one_that_knows_everything() -> None:
+    then = (
+        "os.kill(_keeper._pid, 9)\n"
+        "os.waitid(os.P_PID, _keeper._pid, os.WEXITED | os.WNOWAIT)\n"
+        "second = start_engine('redis')\n"
+        "print(second.data_dir.parent, second.pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    process, home, pid, _ = _run("redis", then)
+    assert process.stdout is not None
+    second_home, second_pid = process.stdout.readline().split()
+    process.kill()
+    _finish(process)
+    assert _await(lambda: keeper.is_gone(pid) and keeper.is_gone(int(second_pid)))
+    assert _await(lambda: not home.exists() and not Path(second_home).exists())
+
+
+def test_what_a_run_and_its_keeper_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    process, home, pid, kept_by = _run("redis", "time.sleep(60)")
+    os.kill(kept_by, signal.SIGKILL)
+    process.kill()
+    _finish(process)
+    assert home.exists()
+    assert not keeper.is_gone(pid)
+    keeper.sweep(str(home.parent))
+    assert keeper.is_gone(pid)
+    assert not home.exists()
+    (tmp_path / "holdfast-run-elsewhere-1-1-ab").mkdir()
+    (tmp_path / "holdfast-run-odd").mkdir()
+    keeper.sweep(str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2, "what is not ours to judge stays"
+
+
+def test_the_directory_of_a_living_run_is_not_swept(redis_engine: RedisEngine) -> None:
+    keeper.sweep(str(redis_engine.data_dir.parent.parent))
+    assert redis_engine.data_dir.exists()
+    assert redis_engine.call("PING") == "PONG"
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed):
+        start_engine("redis", settings={"maxmemory": "plenty"}, storage=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    def interrupt(self: RedisEngine) -> bool:
+        pids.append(self.pid or 0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RedisEngine, "_answers", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        start_engine("redis", storage=tmp_path)
+    assert keeper.is_gone(pids[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_left_its_parent_is_found_by_its_directory(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    shell = f"cd {run_dir.path} && (sleep 60 >/dev/null & echo $!)"
+    told = subprocess.run(
+        ["/bin/sh", "-c", shell], stdout=subprocess.PIPE, check=True, text=True, timeout=10
+    )
+    assert keeper.processes_of(str(run_dir.path)) == [int(told.stdout)]
+    run_dir.clear()
+    assert keeper.is_gone(int(told.stdout))
+    assert not run_dir.path.exists()
+    assert str(run_dir.path) not in _keeper._lines
