@@ -17,6 +17,8 @@ from holdfast.model import Durability
 
 BACKENDS: Final = {
     "sqlite": ("holdfast.backends.sqlite", "holdfast"),
+    "postgresql": ("holdfast.backends.postgres", "holdfast[postgres]"),
+    "postgres": ("holdfast.backends.postgres", "holdfast[postgres]"),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
+from tests.contract.harness_postgres import PostgresHarness
 
 ENGINES: dict[str, Callable[[Path], Harness]] = {
     "sqlite": SqliteHarness,
+    "postgres": PostgresHarness,
 }
 
 

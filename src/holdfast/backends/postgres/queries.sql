@@ -1,0 +1,80 @@
+-- {schema} is put in by requests.py. Placeholders are psycopg's; b is binary.
+
+-- name: append
+SELECT outcome, first, last, level FROM {schema}.append(
+    %b, %b, %b::int, %b::int, %b::bigint, %b::bytea[], %b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[])
+
+-- name: rewrite
+SELECT outcome, first, last, level FROM {schema}.rewrite(
+    %b, %b, %b::int, %b::int, %b::bigint, %b::bytea[], %b::bigint, %b::bigint, %b::bigint)
+
+-- name: forget
+SELECT known, messages, bytes FROM {schema}.forget(%b, %b, %b::int, %b::int)
+
+-- name: put
+SELECT {schema}.put(
+    %b, %b, %b::int, %b::int, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
+    %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
+
+-- name: read
+SELECT seq, record FROM {schema}.read(%b, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
+
+-- name: read_at
+SELECT seq, record FROM {schema}.read_at(
+    %s::pg_lsn, %b, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
+
+-- name: look
+SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
+       last, last - floor, bytes, ttl_ms, expires_ms
+FROM {schema}.sessions WHERE namespace = %b AND name = %b
+
+-- name: names
+SELECT name FROM {schema}.sessions
+WHERE namespace = %b AND name >= %b AND name > %b AND name < %b
+  AND (%b OR (state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now()))))
+ORDER BY name LIMIT %b
+
+-- name: take
+-- One statement, hence one snapshot: the session, its visible records, its keys.
+WITH s AS MATERIALIZED (
+    SELECT *, state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) AS visible
+    FROM {schema}.sessions WHERE namespace = %b AND name = %b
+)
+SELECT 'session', CASE WHEN state = 'live' AND NOT visible THEN 'expired' ELSE state END::bytea,
+       last, last - floor, bytes, ttl_ms, expires_ms
+FROM s
+UNION ALL
+SELECT 'record', m.record, m.seq, NULL, NULL, NULL, NULL
+FROM s JOIN {schema}.messages m ON m.session = s.id AND m.seq > s.floor WHERE s.visible
+UNION ALL
+SELECT 'key', k.digest, k.first, k.last, NULL, NULL, NULL
+FROM s JOIN {schema}.keys k ON k.session = s.id
+
+-- name: sweep
+SELECT {schema}.sweep(%b::bigint)
+
+-- name: position
+-- After a commit that was flushed, the flushed end of the log is at or after that commit. One
+-- that was not flushed (synchronous_commit=off) is before the place where the next record goes.
+SELECT CASE WHEN %b THEN pg_current_wal_flush_lsn() ELSE pg_current_wal_insert_lsn() END::text
+
+-- name: setup
+SELECT current_setting('fsync'), current_setting('synchronous_commit'),
+       current_setting('synchronous_standby_names'), current_setting('full_page_writes'),
+       CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN current_setting('transaction_read_only') = 'on'
+            THEN 'default_transaction_read_only' END,
+       (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class
+        WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p'))
+
+-- name: whose
+SELECT pg_is_in_recovery(), to_regclass(%s) IS NOT NULL, to_regnamespace(%s) IS NOT NULL
+
+-- name: version
+SELECT max(version) FROM {schema}.holdfast_schema
+
+-- name: migration_lock
+-- Until the end of the transaction, so that it also works through a bouncer.
+SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(hashtext('holdfast migration'))
+
+-- name: system
+SELECT system_identifier::text FROM pg_control_system()
