@@ -1,36 +1,39 @@
--- {schema} is put in by requests.py. Placeholders are psycopg's; b is binary.
+-- requests.py puts in what stays the same: {schema}, {namespace}, and as {terms} the required
+-- level and the longest wait for a lock. Placeholders are psycopg's; b is binary.
 
 -- name: append
-SELECT outcome, first, last, level FROM {schema}.append(
-    %b, %b, %b::int, %b::int, %b::bigint, %b::bytea[], %b::bigint[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[])
+SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}, %b, %b, %b, %b)
+
+-- name: append_many
+SELECT * FROM {schema}.append_many(
+    {namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
 
 -- name: rewrite
-SELECT outcome, first, last, level FROM {schema}.rewrite(
-    %b, %b, %b::int, %b::int, %b::bigint, %b::bytea[], %b::bigint, %b::bigint, %b::bigint)
+SELECT * FROM {schema}.rewrite({namespace}, %b, {terms}, {numbers_max}, %b::bytea[], %b, %b, %b)
 
 -- name: forget
-SELECT known, messages, bytes FROM {schema}.forget(%b, %b, %b::int, %b::int)
+SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
 -- name: put
 SELECT {schema}.put(
-    %b, %b, %b::int, %b::int, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
+    {namespace}, %b, {terms}, %s, %b, %b, %b, %b::bigint, %b::bigint,
     %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
 
 -- name: read
-SELECT seq, record FROM {schema}.read(%b, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
+SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
 
 -- name: read_at
 SELECT seq, record FROM {schema}.read_at(
-    %s::pg_lsn, %b, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
+    %s::pg_lsn, {namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
 
 -- name: look
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
        last, last - floor, bytes, ttl_ms, expires_ms
-FROM {schema}.sessions WHERE namespace = %b AND name = %b
+FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
 
 -- name: names
 SELECT name FROM {schema}.sessions
-WHERE namespace = %b AND name >= %b AND name > %b AND name < %b
+WHERE namespace = {namespace} AND name >= %b AND name > %b AND name < %b
   AND (%b OR (state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now()))))
 ORDER BY name LIMIT %b
 
@@ -38,7 +41,7 @@ ORDER BY name LIMIT %b
 -- One statement, hence one snapshot: the session, its visible records, its keys.
 WITH s AS MATERIALIZED (
     SELECT *, state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) AS visible
-    FROM {schema}.sessions WHERE namespace = %b AND name = %b
+    FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
 )
 SELECT 'session', CASE WHEN state = 'live' AND NOT visible THEN 'expired' ELSE state END::bytea,
        last, last - floor, bytes, ttl_ms, expires_ms

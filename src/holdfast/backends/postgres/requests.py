@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,8 @@ from holdfast.model import Durability, SessionState
 SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
 EXPIRY_MARGIN_MS: Final = 60_000
 """How far a replica's clock may be from the primary's: nearer to an expiry, the primary decides."""
+SPELT_OUT_MAX: Final = 8
+"""Records that are sent as values of their own: the driver is slow at making arrays."""
 
 Row = tuple[Any, ...]
 Rows = list[Row]
@@ -54,33 +56,50 @@ class Requests:
     def __init__(
         self, schema: str, namespace: bytes, require: Durability, lock_timeout_ms: int
     ) -> None:
-        self._sql = {name: in_schema(text, schema) for name, text in SQL.items()}
-        self._namespace = namespace
-        self._terms = (int(require), lock_timeout_ms)
+        constants = {
+            "{namespace}": f"'\\x{namespace.hex()}'::bytea",
+            "{terms}": f"{int(require)}, {lock_timeout_ms}",
+            "{numbers_max}": str(limits.NUMBER_MAX),
+        }
+        self._sql = {name: in_schema(text, schema, constants) for name, text in SQL.items()}
+        self._append = [
+            self._sql["append"].replace(b"{records}", _spelt_out(count))
+            for count in range(SPELT_OUT_MAX + 1)
+        ]
 
     def append(self, group: Sequence[Append]) -> Request:
-        """Several appends to one session, in one statement."""
-        session = group[0].session
+        """Appends to one session, in one statement."""
+        if len(group) == 1:
+            return self._append_one(group[0])
         values = (
             [record for one in group for record in one.records],
             [len(one.records) for one in group],
-            [sum(map(len, one.records)) for one in group],
+            [_size(one) for one in group],
             [one.key or b"" for one in group],
             [_or_any(one.expect) for one in group],
             [one.ttl_ms for one in group],
         )
-        return self._write("append", session, limits.NUMBER_MAX, *values)
+        session = group[0].session
+        return self._write("append_many", "append", session, *values)
+
+    def _append_one(self, one: Append) -> Request:
+        rest = (_size(one), one.key or b"", _or_any(one.expect), one.ttl_ms)
+        count = len(one.records)
+        if count > SPELT_OUT_MAX:
+            values = (one.session, list(one.records), *rest)
+            return Request(self._append[0], values, "append", writes=True)
+        return Request(
+            self._append[count], (one.session, *one.records, *rest), "append", writes=True
+        )
 
     def rewrite(self, command: Rewrite) -> Request:
         """See `Rewrite`."""
-        records = list(command.records)
-        size = sum(map(len, records))
-        rest = (records, size, _or_any(command.expect), command.ttl_ms)
-        return self._write("rewrite", command.session, limits.NUMBER_MAX, *rest)
+        rest = (list(command.records), _size(command), _or_any(command.expect), command.ttl_ms)
+        return self._write("rewrite", "rewrite", command.session, *rest)
 
     def forget(self, command: Forget) -> Request:
         """See `Forget`."""
-        return self._write("forget", command.session)
+        return self._write("forget", "forget", command.session)
 
     def put(self, command: Put) -> Request:
         """See `Put`."""
@@ -88,6 +107,7 @@ class Requests:
         floor = rows[0][0] - 1 if rows else facts.last
         return self._write(
             "put",
+            "load",
             command.session,
             facts.state.value,
             floor,
@@ -112,17 +132,17 @@ class Requests:
 
     def look(self, command: Look) -> Request:
         """See `Look`."""
-        return self._request("look", self._namespace, command.session, operation="stat")
+        return self._request("look", command.session, operation="stat")
 
     def names(self, command: Names) -> Request:
         """See `Names`. No UTF-8 holds the byte 255, so it bounds every prefix."""
         bounds = (command.prefix, command.after or b"", command.prefix + b"\xff")
-        values = (self._namespace, *bounds, command.gone, command.limit)
+        values = (*bounds, command.gone, command.limit)
         return self._request("names", *values, operation=command.operation)
 
     def take(self, session: bytes) -> Request:
         """See `Take`."""
-        return self._request("take", self._namespace, session, operation="export")
+        return self._request("take", session, operation="export")
 
     def sweep(self, messages_max: int) -> Request:
         """Free the room of an expired session."""
@@ -134,24 +154,28 @@ class Requests:
 
     def _page(self, command: Read) -> tuple[Any, ...]:
         bounds = (command.after, command.before, command.limit)
-        return (self._namespace, command.session, *bounds, command.forward)
+        return (command.session, *bounds, command.forward)
 
-    def _write(self, name: str, session: bytes, *values: Any) -> Request:
-        operation = "load" if name == "put" else name
-        return Request(
-            self._sql[name],
-            (self._namespace, session, *self._terms, *values),
-            operation,
-            writes=True,
-        )
+    def _write(self, name: str, operation: str, session: bytes, *values: Any) -> Request:
+        return Request(self._sql[name], (session, *values), operation, writes=True)
 
     def _request(self, name: str, *values: Any, operation: str) -> Request:
         return Request(self._sql[name], values, operation)
 
 
-def in_schema(text: str, schema: str) -> bytes:
+def in_schema(text: str, schema: str, constants: Mapping[str, str] | None = None) -> bytes:
     """A statement or migration with the schema's name, which `address` has checked, put in."""
-    return text.replace("{schema}", f'"{schema}"').encode()
+    for name, value in {"{schema}": f'"{schema}"', **(constants or {})}.items():
+        text = text.replace(name, value)
+    return text.encode()
+
+
+def _spelt_out(count: int) -> bytes:
+    return b"%b" if count == 0 else b"ARRAY[" + b", ".join([b"%b"] * count) + b"]"
+
+
+def _size(command: Append | Rewrite) -> int:
+    return sum(map(len, command.records))
 
 
 def _or_any(expect: int | None) -> int:

@@ -114,7 +114,7 @@ END $$;
 -- Appends to one session, one after another, in one commit. Each is a count of records, a key
 -- (empty: none), the expected end (-1: any) and a time to live (-1: keep, 0: none). `outcome`
 -- is written, repeated, conflict (`last` is the end) or full (`last` is the last number).
-CREATE FUNCTION {schema}.append(
+CREATE FUNCTION {schema}.append_many(
     a_namespace bytea, a_name bytea, a_require integer, a_lock_timeout_ms integer,
     a_numbers_max bigint, a_records bytea[], a_counts bigint[], a_sizes bigint[],
     a_keys bytea[], a_expects bigint[], a_ttls bigint[]
@@ -185,6 +185,58 @@ BEGIN
             ttl_ms = v.ttl_ms, expires_ms = v.expires_ms, state = v.state
         WHERE s.namespace = a_namespace AND s.name = a_name;
     END IF;
+END $$;
+
+
+-- One append. Most often the session is there, live, and ends where it is expected to: then its
+-- row is locked and changed in one go. Every other case is left to `append_many`. The time is
+-- read in the update itself, which begins anew after it had to wait for the lock. A key that
+-- somebody else used while this one waited breaks the unique index: nothing is written then,
+-- and the next try finds the key.
+CREATE FUNCTION {schema}.append(
+    a_namespace bytea, a_name bytea, a_require integer, a_lock_timeout_ms integer,
+    a_numbers_max bigint, a_records bytea[], a_size bigint, a_key bytea,
+    a_expect bigint, a_ttl bigint
+) RETURNS TABLE (outcome text, first bigint, last bigint, level integer)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+    v_id    bigint;
+    v_count bigint := cardinality(a_records);
+BEGIN
+    level := {schema}.require(a_require, a_lock_timeout_ms);
+    IF a_key = '' OR NOT EXISTS (
+        SELECT FROM {schema}.sessions s JOIN {schema}.keys k ON k.session = s.id
+        WHERE s.namespace = a_namespace AND s.name = a_name AND k.digest = a_key
+    ) THEN
+        UPDATE {schema}.sessions s SET last = s.last + v_count, bytes = s.bytes + a_size,
+            ttl_ms = CASE WHEN a_ttl < 0 THEN s.ttl_ms ELSE nullif(a_ttl, 0) END,
+            expires_ms = CASE WHEN a_ttl > 0 OR (a_ttl < 0 AND s.ttl_ms IS NOT NULL) THEN
+                {schema}.ms(clock_timestamp()) + 1 + CASE WHEN a_ttl < 0 THEN s.ttl_ms ELSE a_ttl END END
+        WHERE s.namespace = a_namespace AND s.name = a_name AND s.state = 'live'
+            AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(clock_timestamp()))
+            AND (a_expect < 0 OR (s.last = a_expect AND s.last > s.floor))
+            AND s.last + v_count <= a_numbers_max
+        RETURNING s.id, s.last - v_count + 1, s.last INTO v_id, first, last;
+    END IF;
+    IF v_id IS NULL THEN
+        RETURN QUERY SELECT * FROM {schema}.append_many(
+            a_namespace, a_name, a_require, a_lock_timeout_ms, a_numbers_max, a_records,
+            ARRAY[v_count], ARRAY[a_size], ARRAY[a_key], ARRAY[a_expect], ARRAY[a_ttl]);
+        RETURN;
+    END IF;
+    IF v_count = 1 THEN
+        INSERT INTO {schema}.messages (session, seq, record) VALUES (v_id, first, a_records[1]);
+    ELSE
+        INSERT INTO {schema}.messages (session, seq, record)
+        SELECT v_id, first - 1 + r.ordinality, r.record
+        FROM unnest(a_records) WITH ORDINALITY AS r (record);
+    END IF;
+    IF a_key <> '' THEN
+        INSERT INTO {schema}.keys (session, digest, first, last) VALUES (v_id, a_key, first, last);
+    END IF;
+    outcome := 'written';
+    RETURN NEXT;
 END $$;
 
 
