@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -75,15 +76,12 @@ def _check_userinfo(parts: SplitResult) -> None:
 
 
 def _conninfo(parts: SplitResult) -> dict[str, Any]:
-    try:
-        read = conninfo_to_dict(parts.geturl())
-    except Error:  # its words may quote the password
-        raise UsageError(
-            "the URL cannot be read as postgresql://user:password@host:port/database?schema=holdfast; "
-            "nothing was sent. Besides libpq's parameters it knows schema, "
-            f"{', '.join(_OURS)}"
-        ) from None
-    return {**_DEFAULTS, **read}
+    with contextlib.suppress(Error):  # its words may quote the password: it must not be a cause
+        return {**_DEFAULTS, **conninfo_to_dict(parts.geturl())}
+    raise UsageError(
+        "the URL cannot be read as postgresql://user:password@host:port/database?schema=holdfast; "
+        f"nothing was sent. Besides libpq's parameters it knows schema, {', '.join(_OURS)}"
+    )
 
 
 def _schema(value: str) -> str:

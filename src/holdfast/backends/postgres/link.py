@@ -73,23 +73,17 @@ def _bounded(gen: Generator[Any, Any, T], timeout_s: float) -> Generator[Any, An
 
 
 def is_fit(link: Link | AsyncLink) -> bool:
-    """Whether an idle connection can be used: the server has not closed it meanwhile.
+    """Whether an idle connection can be used: the server has said nothing on it meanwhile.
 
-    Only then a failure after sending means "unknown"; a connection that died with the server
-    before that must not cost anybody a write.
+    What a server says unasked is nearly always that it is going, or gone. Only if that was
+    looked at, a failure after sending means "unknown"; a connection that died with the
+    server before must not cost anybody a write.
     """
     if link.closed or time.monotonic() - link.idle_since_s > IDLE_S_MAX:
         return False
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)
-    for _ in range(2):  # a last message of the server, then the end
-        if not poll.poll(0):
-            return link.pgconn.status == ConnStatus.OK
-        try:
-            link.pgconn.consume_input()
-        except psycopg.Error:
-            return False
-    return False
+    return not poll.poll(0) and link.pgconn.status == ConnStatus.OK
 
 
 def is_broken(link: Link | AsyncLink, error: BaseException) -> bool:

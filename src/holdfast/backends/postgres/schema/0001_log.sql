@@ -188,11 +188,11 @@ BEGIN
 END $$;
 
 
--- One append. Most often the session is there, live, and ends where it is expected to: then its
--- row is locked and changed in one go. Every other case is left to `append_many`. The time is
--- read in the update itself, which begins anew after it had to wait for the lock. A key that
--- somebody else used while this one waited breaks the unique index: nothing is written then,
--- and the next try finds the key.
+-- One append. Most often the session is there, live, does not expire, and ends where it is
+-- expected to: then its row is locked and changed in one go. Every other case is left to
+-- `append_many`; where time counts, the lock must be held before the clock is read, and an
+-- update computes its values before it waits. A key that somebody else used while this one
+-- waited breaks the unique index: nothing is written then, and the next try finds the key.
 CREATE FUNCTION {schema}.append(
     a_namespace bytea, a_name bytea, a_require integer, a_lock_timeout_ms integer,
     a_numbers_max bigint, a_records bytea[], a_size bigint, a_key bytea,
@@ -205,16 +205,13 @@ DECLARE
     v_count bigint := cardinality(a_records);
 BEGIN
     level := {schema}.require(a_require, a_lock_timeout_ms);
-    IF a_key = '' OR NOT EXISTS (
+    IF a_ttl <= 0 AND (a_key = '' OR NOT EXISTS (
         SELECT FROM {schema}.sessions s JOIN {schema}.keys k ON k.session = s.id
         WHERE s.namespace = a_namespace AND s.name = a_name AND k.digest = a_key
-    ) THEN
-        UPDATE {schema}.sessions s SET last = s.last + v_count, bytes = s.bytes + a_size,
-            ttl_ms = CASE WHEN a_ttl < 0 THEN s.ttl_ms ELSE nullif(a_ttl, 0) END,
-            expires_ms = CASE WHEN a_ttl > 0 OR (a_ttl < 0 AND s.ttl_ms IS NOT NULL) THEN
-                {schema}.ms(clock_timestamp()) + 1 + CASE WHEN a_ttl < 0 THEN s.ttl_ms ELSE a_ttl END END
+    )) THEN
+        UPDATE {schema}.sessions s SET last = s.last + v_count, bytes = s.bytes + a_size
         WHERE s.namespace = a_namespace AND s.name = a_name AND s.state = 'live'
-            AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(clock_timestamp()))
+            AND s.ttl_ms IS NULL AND s.expires_ms IS NULL
             AND (a_expect < 0 OR (s.last = a_expect AND s.last > s.floor))
             AND s.last + v_count <= a_numbers_max
         RETURNING s.id, s.last - v_count + 1, s.last INTO v_id, first, last;

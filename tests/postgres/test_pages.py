@@ -1,0 +1,69 @@
+"""6 snapshot: pages are stable under concurrent appends, and cost the same however long the log."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+
+from holdfast.verify.engines.postgres import PostgresEngine
+from tests.contract.harness import say, texts
+from tests.postgres.conftest import OpenStore
+
+
+def test_pages_read_while_others_write_hold_each_message_once(
+    postgres_engine: PostgresEngine, connect: OpenStore
+):
+    store, writer = connect(postgres_engine), connect(postgres_engine)
+    store.append("s", [say(str(n)) for n in range(300)])
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.is_set():
+            writer.append("s", say("meanwhile"))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(5):
+            pages: list[str] = []
+            before: int | None = store.history("s", limit=1).last + 1
+            while before is not None and before > 1:
+                page = store.history("s", limit=50, before=before)
+                pages = texts(page) + pages
+                before = page[0].seq
+            assert pages[:300] == [str(n) for n in range(300)]
+            assert set(pages[300:]) <= {"meanwhile"}
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_the_newest_page_touches_as_much_of_a_long_session_as_of_a_short_one(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    """Also for a plan that the server made while the tables were empty, and kept."""
+    store = connect(postgres_engine, query="pool_max=1")
+    store.append("short", [say("x")] * 60)
+    for _ in range(10):
+        store.history("short", limit=50)
+    for _ in range(10):
+        store.append("long", [say("x" * 50)] * 3000)
+        store.append("other", [say("x" * 50)] * 1000)
+
+    def touched(session: str) -> int:
+        count = "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read) FROM pg_statio_user_tables"
+        settle = "SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()"
+        link = store._backend._servers[-1]  # type: ignore[attr-defined]
+        with link.lend("test") as connection:
+            connection.execute(settle)
+        admin.execute(settle)
+        [(before,)] = admin.execute(count).fetchall()
+        assert len(store.history(session, limit=50)) == 50
+        with link.lend("test") as connection:
+            connection.execute(settle)
+        admin.execute(settle)
+        [(after,)] = admin.execute(count).fetchall()
+        return int(after - before)
+
+    assert touched("long") <= 2 * touched("short") + 20
