@@ -17,7 +17,7 @@ run: $(READY)    ## the main job on the embedded default: watch memory survive S
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)   ## every test; under ten minutes on two cores
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: $(READY)  ## figures, side by side in one run, as ratios
 	@$(BIN)/python -m bench $(ARGS)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends.sqlite.place import MEMORY_FILE_SYSTEMS, file_system_here
+from tests.daemon import daemon, docker_environment  # noqa: F401 - fixtures for every test
 
 ROOT = Path(__file__).parents[1]
 

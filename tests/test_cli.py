@@ -54,7 +54,7 @@ def filled(shell: Shell) -> Shell:
 
 def test_version_and_help(shell: Shell):
     assert shell("--version").stdout.strip() == f"holdfast, version {holdfast.__version__}"
-    for command in ("sessions", "history", "forget", "export", "load", "engines"):
+    for command in ("sessions", "history", "forget", "export", "load", "engines", "completion"):
         assert command in shell("--help").stdout
         assert shell(command, "--help").returncode == 0
 
@@ -155,11 +155,49 @@ def test_a_spoilt_export_is_named_by_line(shell: Shell):
 
 
 def test_engines_name_the_embedded_one(shell: Shell):
-    found = json.loads(shell("engines", "--json").stdout)
-    assert [row for row in found if row["engine"] == "sqlite"]
-    assert "sqlite" in shell("engines").stdout
+    found = json.loads(shell("engines", "--json", "--provider", "local").stdout)
+    here = {engine["kind"] for engine in found if engine["version"]}
+    assert here == {"sqlite", "redis", "valkey", "postgres", "chroma"}
+    assert "sqlite" in shell("engines", "--provider", "local").stdout
+    assert shell("engines", "--provider", "cloud").returncode == 2
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: Shell, name: str):
     assert "_HOLDFAST_COMPLETE" in shell("completion", name).stdout
+
+
+HISTORY = """\
+{"holdfast_history": 1, "target": "t", "ttl_s": null, "clock_error_s": 0.0, "claims": []}
+{"type": "invoke", "op": 1, "process": "a", "time_ns": 1, "f": "append", "session": "s", "messages": ["m1"]}
+{"type": "ok", "op": 1, "process": "a", "time_ns": 2, "f": "append", "session": "s"}
+{"type": "invoke", "op": 2, "process": "a", "time_ns": 3, "f": "history", "session": "s", "limit": null}
+{"type": "ok", "op": 2, "process": "a", "time_ns": 4, "f": "history", "session": "s", "messages": %s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "code", "verdict", "found"),
+    [('["m1"]', 0, "kept", []), ("[]", 1, "broken", ["lost"])],
+)
+def test_a_recorded_history_is_judged(
+    shell: Shell, read: str, code: int, verdict: str, found: list[str]
+):
+    (shell.folder / "history.jsonl").write_text(HISTORY % read)
+    done = shell("judge", "history.jsonl", "--json", "out.json")
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(verdict)
+    result = json.loads((shell.folder / "out.json").read_text())
+    assert result["verdict"] == verdict
+    assert [anomaly["name"] for anomaly in result["anomalies"]] == found
+    for anomaly in result["anomalies"]:
+        assert anomaly["witness"] == [1, 2]
+
+
+@pytest.mark.parametrize("content", ["", "hello\n", HISTORY[:200], '{"holdfast_history": 9}\n'])
+def test_a_file_that_is_no_history_is_exit_4_with_the_line(shell: Shell, content: str):
+    (shell.folder / "history.jsonl").write_text(content)
+    done = shell("judge", "history.jsonl")
+    assert done.returncode == 4
+    assert "line" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+NEEDS_DOCKER = ("docker", "compose")
 NOT_RUN = ("pip install", "make ", "sudo ", "docker ", "git ")
 
 
@@ -26,8 +27,10 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
-def test_the_examples_of_a_page_work(page: Path, disk_path: Path):
+def test_the_examples_of_a_page_work(page: Path, disk_path: Path, request: pytest.FixtureRequest):
     """Python blocks of a page continue one another; commands run after what stands above them."""
+    if any(word in page.name for word in NEEDS_DOCKER):
+        request.getfixturevalue("daemon")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     program: list[str] = []
     for language, text in blocks(page):

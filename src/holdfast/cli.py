@@ -171,10 +171,28 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+)
+@click.pass_context
+def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
+    """Judge a recorded history: exit 0 kept, 1 broken, 3 unknown, 4 not a history."""
+    from holdfast.verify.judge import command  # noqa: PLC0415 - the kit loads when used
+
+    result = command.judge_file(file)
+    terminal.show_verdict(command.render(result), command.to_json(result), json_file)
+    ctx.exit(command.EXIT_CODES[result.verdict])
+
+
+@main.command()
+@click.option("--provider", help="Only this one: local, docker, compose or url.")
 @json_option
-def engines(*, as_json: bool) -> None:
+def engines(provider: str | None, *, as_json: bool) -> None:
     """Show the real engines found here, and how to get the others."""
-    terminal.show_engines(as_json)
+    from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
+
+    terminal.show_engines(find_engines(provider), as_json)
 
 
 @main.command()

@@ -7,7 +7,7 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
@@ -218,8 +218,8 @@ class Backend(Setup, Protocol):
 class AsyncBackend(Setup, Protocol):
     """The same behind the async door."""
 
-    async def execute(self, command: Command[R]) -> R:
-        """Carry out one command, or raise an error of the tree."""
+    def execute(self, command: Command[R]) -> Awaitable[R]:
+        """Awaited, it carries out one command, or raises an error of the tree."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine. Twice is once."""

@@ -79,7 +79,7 @@ class Store(_Door):
         for ever. Left out, the store's own applies, and without one the session's last.
         """
         self._check_open()
-        ttl_ms = operations.ttl_ms(ttl_s, self._ttl_ms)
+        ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         return drive(
             operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
             self._backend,
@@ -100,8 +100,9 @@ class Store(_Door):
         bound the page on both sides; a page with `after` takes the oldest so many instead,
         for reading on. Pages do not shift when others write. Every write acknowledged
         before this call is in it (fresh); where replicas are read, every write of this
-        client, and that of another whose ack is passed as `seen`. Records that cannot be read are named in
-        `.damaged` and hide nothing else (faithful). An empty history says in `.state` why.
+        client, and that of another whose ack is passed as `seen`. Records that cannot be
+        read are named in `.damaged` and hide nothing else (faithful). An empty history says
+        in `.state` why.
         """
         self._check_open()
         return drive(
@@ -217,7 +218,7 @@ class AsyncStore(_Door):
     ) -> Ack:
         """See `Store.append`."""
         self._check_open()
-        ttl_ms = operations.ttl_ms(ttl_s, self._ttl_ms)
+        ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         return await drive_async(
             operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
             self._backend,

@@ -63,9 +63,11 @@ async def _to_the_end(write: asyncio.Future[R], operation: str) -> R:
     cancelled: asyncio.CancelledError | None = None
     while not write.done():
         try:
-            await asyncio.wait((write,))
+            await asyncio.shield(write)
         except asyncio.CancelledError as error:
             cancelled = error
+        except Exception:  # noqa: BLE001, S110 - it is the write's own, and is raised below
+            pass
     if cancelled is None:
         return write.result()
     cancelled.add_note(f"{operation}: {_outcome(write)}")

@@ -17,7 +17,8 @@ HoldfastError                 picklable; .operation .backend; the cause kept
 └── VerifyError               the kit failed; says nothing about the store under test
     ├── EngineMissing         no such engine here: what was looked for, how to get it
     ├── EngineFailed          the engine did not start or died: its own last words
-    └── FaultNotProven        a fault was ordered and no proof of it was seen
+    ├── FaultNotProven        a fault was ordered and no proof of it was seen
+    └── NotAHistory           a file that cannot be judged: the line, and what is wrong with it
 
 StorageWarning (UserWarning)  storage that may be taken away later
 """
@@ -112,6 +113,14 @@ class EngineFailed(VerifyError):
 
 class FaultNotProven(VerifyError):
     """A fault was ordered, and no proof was seen that it landed."""
+
+
+class NotAHistory(VerifyError):
+    """A file that cannot be judged: the sentence names the line and what is wrong with it."""
+
+    def __init__(self, message: str, *, line: int | None = None) -> None:
+        super().__init__(message if line is None else f"line {line}: {message}", operation="judge")
+        self.line = line
 
 
 def _portable(cause: BaseException | None) -> BaseException | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from types import EllipsisType
 
 from holdfast import codec, limits
 from holdfast.commands import (
@@ -34,8 +33,6 @@ from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, Usag
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
 from holdfast.transfer import SessionCopy
 
-TtlArgument = float | None | EllipsisType
-
 
 def append(
     session: str,
@@ -50,7 +47,11 @@ def append(
     if not records:
         raise UsageError("append needs at least one message; nothing was written")
     written: Written = yield Append(
-        session_bytes(session), records, key_digest(key), check_number(expect), ttl_ms
+        session_bytes(session),
+        records,
+        None if key is None else key_digest(key),
+        None if expect is None else check_number(expect),
+        ttl_ms,
     )
     return _ack(session, written)
 
@@ -190,10 +191,8 @@ def session_bytes(session: object) -> bytes:
     return data
 
 
-def key_digest(key: str | None) -> bytes | None:
+def key_digest(key: str) -> bytes:
     """What is kept of an idempotency key: enough to know it again, nothing to read."""
-    if key is None:
-        return None
     data = text_bytes(key, "key", limits.KEY_BYTES_MAX)
     if not data:
         raise UsageError("key must not be empty; leave it out instead; nothing was sent")
@@ -218,10 +217,8 @@ def check_number(value: int | None, name: str = "expect") -> int | None:
     return min(value, limits.NUMBER_MAX)
 
 
-def ttl_ms(ttl_s: TtlArgument, default_ms: int) -> int:
-    """The time to live of a write: as given, or the store's own where it was left out."""
-    if ttl_s is ...:
-        return default_ms
+def ttl_ms(ttl_s: float | None) -> int:
+    """A time to live as engines count it."""
     if ttl_s is None:
         return TTL_NEVER
     if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float):
@@ -235,7 +232,7 @@ def ttl_ms(ttl_s: TtlArgument, default_ms: int) -> int:
 
 def default_ttl_ms(ttl_s: float | None) -> int:
     """The store's own time to live, for writes that name none."""
-    return TTL_KEEP if ttl_s is None else ttl_ms(ttl_s, TTL_KEEP)
+    return TTL_KEEP if ttl_s is None else ttl_ms(ttl_s)
 
 
 def encode_batch(messages: Message | Iterable[Message]) -> Sequence[bytes]:

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.errors import HoldfastError
 from holdfast.model import Erased, History, Loaded, Message, Stat
+
+if TYPE_CHECKING:
+    from holdfast.verify.engines import Found
 
 # rich is imported where a table is drawn: `holdfast --help` and --json do without it.
 
@@ -77,20 +80,23 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
     )
 
 
-def show_engines(as_json: bool) -> None:
-    """The engines of this machine."""
-    import apsw
-
-    found = [
-        {"engine": "sqlite", "version": apsw.sqlite_lib_version(), "where": "in the package apsw"}
-    ]
+def show_engines(found: Iterable[Found], as_json: bool) -> None:
+    """The engines of this machine, then how to get the others."""
     if as_json:
-        _print_json(found)
+        _print_json([asdict(engine) for engine in found])
         return
-    table = _table("engine", "version", "where")
-    for row in found:
-        table.add_row(*row.values())
+    table = _table("engine", "version", "provider", "where, or how to get it")
+    for engine in found:
+        place = engine.where if engine.version else engine.how_to_get or engine.where
+        table.add_row(engine.kind, engine.version or "missing", engine.provider, place)
     _print(table)
+
+
+def show_verdict(words: str, verdict: dict[str, Any], json_file: Path | None) -> None:
+    """A verdict in words, and whole in a file where one was named."""
+    print(_printable(words))
+    if json_file is not None:
+        write_file(iter([json.dumps(verdict, indent=2)]), json_file)
 
 
 def write_lines(lines: Iterable[str], out: TextIO) -> None:

@@ -24,6 +24,8 @@ from holdfast import (
     Store,
     StoreClosed,
 )
+from holdfast.backends.postgres.lanes import Pending
+from holdfast.commands import Append
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
@@ -384,3 +386,53 @@ def test_waiting_appends_share_a_commit_and_fail_one_by_one(
     assert len(history) == len(set(history))
     by_key = [{history[n] for n in range(2, len(history)) if int(history[n]) % 5 == k} for k in range(5)]  # fmt: skip
     assert [len(used) for used in by_key] == [1, 1, 1, 1, 1], "one append a key"
+
+
+def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    """Ctrl-C hits the thread that writes for others: they learn that nobody knows, or are written."""
+
+    class Interrupted(BaseException):
+        pass
+
+    store = connect(postgres_engine)
+    store.append("s", say("before"))
+    backend: Any = store._backend
+    follow = backend._follow
+
+    def interrupt_groups(course: Any) -> Any:
+        result = follow(course)
+        if threading.current_thread() in leaders:
+            raise Interrupted
+        return result
+
+    leaders: set[threading.Thread] = set()
+    raised: list[BaseException] = []
+
+    def lead() -> None:
+        leaders.add(threading.current_thread())
+        try:
+            store.append("s", say("leader"), key="leader")
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            raised.append(error)
+
+    backend._follow = interrupt_groups
+    with psycopg.connect(postgres_engine.url) as holder:
+        holder.execute(LOCK)
+        thread = threading.Thread(target=lead)
+        thread.start()
+        waits_for_a_lock(admin)
+        attempt = Attempt(lambda: store.append("s", say("behind"), key="behind"))
+        wait_until(lambda: len(backend._lanes._queues[b"s"]) == 1)
+    thread.join()
+    assert [type(error) for error in raised] == [Interrupted]
+    assert attempt.ended() is None
+    assert texts(store.history("s")) == ["before", "leader", "behind"]
+    assert backend._lanes._queues == {}
+
+
+def test_an_append_that_nobody_answered_is_unknown():
+    pending = Pending(Append(b"s", [b"x"]))
+    with pytest.raises(OutcomeUnknown, match="same key"):
+        pending.result()

@@ -156,6 +156,46 @@ def test_what_is_queued_at_closing_is_finished_and_what_comes_later_is_turned_aw
         group.run(Append(b"s", [b"late"]))
 
 
+def test_a_writer_that_fails_in_an_unforeseen_way_acknowledges_nothing():
+    begun, release = threading.Event(), threading.Event()
+
+    def commit(group: Sequence[Pending]) -> None:
+        begun.set()
+        assert release.wait(10)
+        if group[0].command.session == b"bad":  # type: ignore[attr-defined]
+            raise ZeroDivisionError
+        for pending in group:
+            pending.reply = "done"
+
+    outcomes: dict[str, object] = {}
+
+    def run(name: str, session: bytes) -> None:
+        try:
+            outcomes[name] = group.run(Append(session, [b""]))
+        except (holdfast.OutcomeUnknown, ZeroDivisionError) as error:
+            outcomes[name] = type(error)
+
+    group = GroupCommit(commit)
+    threads = [threading.Thread(target=run, args=("first", b"good"))]
+    threads[0].start()
+    assert begun.wait(10)
+    for number in range(3):
+        threads.append(threading.Thread(target=run, args=(f"queued{number}", b"bad")))
+        threads[-1].start()
+    wait_until(lambda: group._queue.qsize() >= 2)
+    release.set()
+    for thread in threads:
+        thread.join(10)
+    assert outcomes == {
+        "first": "done",
+        "queued0": holdfast.OutcomeUnknown,
+        "queued1": holdfast.OutcomeUnknown,
+        "queued2": holdfast.OutcomeUnknown,
+    }
+    assert group.run(Append(b"good", [b""])) == "done", "the writer works on"
+    group.close()
+
+
 def test_closing_while_others_write_loses_no_acknowledged_message(path: Path):
     store = holdfast.connect(f"sqlite:///{path}")
     acknowledged: list[str] = []

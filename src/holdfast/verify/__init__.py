@@ -1,0 +1,6 @@
+"""The kit: holds any memory store to the promises, on real engines, under real faults."""
+
+from holdfast.verify.claims import Claims, NotClaimed
+from holdfast.verify.target import Target
+
+__all__ = ["Claims", "NotClaimed", "Target"]

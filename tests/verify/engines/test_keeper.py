@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import EngineFailed
+from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines import keeper, start_engine
 from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.engines.rundir import RunDir, _keeper
 
 RUN = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.rundir import _keeper
 engine = start_engine(sys.argv[1], storage=sys.argv[2])
@@ -127,6 +129,15 @@ def test_an_engine_outlives_the_thread_that_started_it() -> None:
     assert isinstance(engine, RedisEngine)
     with engine:
         assert engine.call("PING") == "PONG"
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres", "chroma"])
+def test_ctrl_c_at_the_terminal_does_not_reach_the_engine(
+    engine_factory: EngineFactory, kind: str
+) -> None:
+    """It goes to the whole process group of the foreground; PostgreSQL would shut down."""
+    engine = engine_factory(kind)
+    assert os.getpgid(engine.pid) != os.getpgid(0)
 
 
 def test_the_end_of_a_fork_ends_nothing(redis_engine: RedisEngine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -41,6 +42,16 @@ def test_a_configuration_is_in_force(
 
 def test_it_never_runs_as_root(postgres_engine: PostgresEngine) -> None:
     assert Path(f"/proc/{postgres_engine.pid}").stat().st_uid != 0
+
+
+def test_without_setpriv_it_runs_as_an_ordinary_user_too(
+    postgres_engine_factory: EngineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    engine = postgres_engine_factory()
+    status = Path(f"/proc/{engine.pid}/status").read_text()
+    (ids,) = (line.split()[1:] for line in status.splitlines() if line.startswith("Uid:"))
+    assert "0" not in ids
 
 
 def test_every_engine_is_new(postgres_engine_factory: EngineFactory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -163,3 +164,17 @@ def test_no_more_than_two_are_kept(postgres_engine_factory: EngineFactory) -> No
         engine.close()
     assert len(_spares._own()) == 2
     assert len({run_dir.path for run_dir, _ in _spares._own()}) == 2
+
+
+def test_engines_that_are_started_at_once_share_no_directory(
+    postgres_engine_factory: EngineFactory,
+) -> None:
+    for engine in [postgres_engine_factory(), postgres_engine_factory()]:
+        engine.close()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        engines = list(pool.map(lambda _: start_engine("postgres"), range(4)))
+    try:
+        assert len({engine.data_dir for engine in engines}) == 4
+    finally:
+        for engine in engines:
+            engine.close()

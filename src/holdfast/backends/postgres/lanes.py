@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.backends.postgres.mapping import BACKEND
 from holdfast.commands import Append
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 
 GROUP_MAX: Final = 256
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -35,7 +36,14 @@ class Pending:
         """Let its caller go on."""
 
     def result(self) -> Any:
-        """The reply, or raise the error."""
+        """The reply, or raise the error; without either nobody can know what became of it."""
+        if self.outcome is None:
+            raise OutcomeUnknown(
+                "whoever wrote for this append was interrupted. It may or may not have happened: "
+                "retry it with the same key",
+                operation="append",
+                backend=BACKEND,
+            )
         if isinstance(self.outcome, HoldfastError):
             raise self.outcome
         return self.outcome

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from holdfast.errors import OutcomeUnknown, StoreClosed
 
 GROUP_MAX: Final = 256
 OUTCOME_TIMEOUT_S: Final = 120.0
+UNANSWERED: Final = object()
 
 
 class Pending:
@@ -27,7 +29,7 @@ class Pending:
 
     def __init__(self, command: Command[Any]) -> None:
         self.command = command
-        self.reply: Any = None
+        self.reply: Any = UNANSWERED
         self.error: BaseException | None = None
         self.future: asyncio.Future[Any] | None = None
         self._woken: threading.Lock | None = None
@@ -39,11 +41,8 @@ class Pending:
 
     def wait(self) -> None:
         """Return when somebody has dealt with it."""
-        if self._woken is None or not self._woken.acquire(timeout=OUTCOME_TIMEOUT_S):
-            self.error = OutcomeUnknown(
-                f"the writer gave no answer within {OUTCOME_TIMEOUT_S:.0f} s. The write may or "
-                "may not have happened: retry it with the same key"
-            )
+        if self._woken is not None:
+            self._woken.acquire(timeout=OUTCOME_TIMEOUT_S)
 
     def wake(self) -> None:
         """Let the waiting thread go on."""
@@ -51,19 +50,24 @@ class Pending:
             self._woken.release()
 
     def result(self) -> Any:
-        """The reply, or raise the error."""
+        """The reply, or raise the error. Without either nobody knows: that is no ack."""
         if self.error is not None:
             raise self.error
+        if self.reply is UNANSWERED:
+            raise OutcomeUnknown(
+                "the writer gave no answer. The write may or may not have happened: "
+                "retry it with the same key"
+            )
         return self.reply
 
     def settle(self) -> None:
         """Hand the outcome to the task that awaits it; in its event loop's thread."""
         if self.future is None or self.future.done():
             return
-        if self.error is None:
-            self.future.set_result(self.reply)
-        else:
-            self.future.set_exception(self.error)
+        try:
+            self.future.set_result(self.result())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the task's to know
+            self.future.set_exception(error)
 
 
 class GroupCommit:
@@ -89,7 +93,8 @@ class GroupCommit:
                 self._commit(group)
             finally:
                 self._writing.release()
-                _deliver(group)
+                if len(group) > 1:
+                    _deliver(group)
         else:
             pending.will_wait()
             self._enqueue(pending)
@@ -136,7 +141,8 @@ class GroupCommit:
         while (first := self._queue.get()) is not None:
             with self._writing:
                 group = self._gather(first)
-                self._commit(group)
+                with suppress(Exception):  # a write that it left unanswered is unknown
+                    self._commit(group)
             _deliver(group)
 
     def _gather(self, first: Pending) -> list[Pending]:

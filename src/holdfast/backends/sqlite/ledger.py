@@ -15,10 +15,7 @@ from holdfast.backends.sqlite.tables import SQL, Row, Tables, place
 
 ROWS_MAX: Final = 1024
 BULK_MAX: Final = 32
-_BULK: Final = {
-    size: SQL["add_message"] + ", (?, ?, ?)" * (size - 1)
-    for size in (1 << power for power in range(BULK_MAX.bit_length()))
-}
+_BULK: Final = [SQL["add_message"] + ", (?, ?, ?)" * more for more in range(BULK_MAX)]
 
 
 class Ledger(Tables):
@@ -60,10 +57,11 @@ class Ledger(Tables):
 
     def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
         """Give the next numbers to records; they are written by `flush`."""
-        for record in records:
-            row.last += 1
+        first = place(row.id, row.last + 1)
+        for at, record in enumerate(records, first):
             row.bytes += len(record)
-            self._unwritten += (place(row.id, row.last), row.bytes, record)
+            self._unwritten += (at, row.bytes, record)
+        row.last += len(records)
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor."""
@@ -85,10 +83,9 @@ class Ledger(Tables):
         return swept
 
     def flush(self) -> None:
-        """Write what was added, in as few statements as powers of two allow."""
-        values, begin = self._unwritten, 0
-        while begin < len(values):
-            size = min(1 << ((len(values) - begin) // 3).bit_length() - 1, BULK_MAX)
-            self._execute(_BULK[size], values[begin : begin + 3 * size])
-            begin += 3 * size
+        """Write what was added, in as few statements as can be."""
+        values = self._unwritten
+        for begin in range(0, len(values), 3 * BULK_MAX):
+            rows = values[begin : begin + 3 * BULK_MAX]
+            self._execute(_BULK[len(rows) // 3 - 1], rows)
         values.clear()

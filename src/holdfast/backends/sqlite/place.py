@@ -71,7 +71,7 @@ class Watch:
     """Whether the files of an open database are still where they were opened.
 
     A file that is unlinked or moved stays writable for whoever holds it open, and what is
-    written then is lost with the process. So around each write the names are looked up
+    written then is lost with the process. So before each write the names are looked up
     again: they must still lead to the files that were opened.
     """
 
@@ -79,8 +79,8 @@ class Watch:
         found = path.stat()
         self._path = str(path)
         self._log = f"{path}-wal"
-        self._file = (found.st_dev, found.st_ino)
-        self.doubt()
+        self._device, self._inode = found.st_dev, found.st_ino
+        self._seen_s = -RECENT_S
 
     def missing(self) -> str | None:
         """The name that no longer leads to its file, or None if all is well.
@@ -88,22 +88,19 @@ class Watch:
         Of the -wal file only the name is looked up. To ask for its times would make Linux
         keep exact ones, and each sync after it half as slow again.
         """
-        self.doubt()
         try:
             found = os.stat(self._path)  # noqa: PTH116 - Path.stat() costs twice as much
         except OSError:
             return self._path
-        if (found.st_dev, found.st_ino) != self._file:
+        if found.st_ino != self._inode or found.st_dev != self._device:
             return self._path
-        if not os.access(self._log, os.F_OK):
-            return self._log
-        self._seen_s = time.monotonic()
-        return None
-
-    def doubt(self) -> None:
-        """Something went wrong: look again before the next use."""
-        self._seen_s = -RECENT_S
+        return None if os.access(self._log, os.F_OK) else self._log
 
     def missing_lately(self) -> str | None:
-        """The same, without looking when all was well a moment ago."""
-        return None if time.monotonic() - self._seen_s < RECENT_S else self.missing()
+        """The same for readers, who need not look when all was well a moment ago."""
+        now_s = time.monotonic()
+        if now_s - self._seen_s < RECENT_S:
+            return None
+        gone = self.missing()
+        self._seen_s = -RECENT_S if gone else now_s
+        return gone

@@ -42,7 +42,7 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
     _check(command, row, now_ms)
     if row is None:
         row = ledger.add_session(command.session)
-    elif row.state_at(now_ms) is SessionState.EXPIRED:
+    elif row.expires_ms is not None and row.state_at(now_ms) is SessionState.EXPIRED:
         row.clear(SessionState.EXPIRED)
         ledger.remove_messages(row)
     written = _add(ledger, row, command, now_ms, level)
@@ -64,8 +64,9 @@ def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) ->
 
 
 def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
-    end = 0 if row is None else row.end_at(now_ms)
-    check_expect(command.expect, end, operation=command.operation, backend=BACKEND)
+    if command.expect is not None:
+        end = 0 if row is None else row.end_at(now_ms)
+        check_expect(command.expect, end, operation=command.operation, backend=BACKEND)
     if row is not None and row.last + len(command.records) > limits.NUMBER_MAX:
         raise EngineFull(
             f"the session has given {row.last} numbers and can give {limits.NUMBER_MAX} at most. "

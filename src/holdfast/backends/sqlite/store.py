@@ -46,7 +46,6 @@ class Database:
             connection,
             namespace,
             level=self.durability,
-            missing=self.watch.missing,
             busy_timeout_s=busy_timeout_s,
         )
         self.readers = Readers(path, namespace, busy_timeout_s=busy_timeout_s)
@@ -127,14 +126,14 @@ class SqliteBackend(SqliteSetup):
 
     def _commit(self, group: Sequence[Pending]) -> None:
         try:
-            self._opened().writer.commit(group)
+            self._opened(self._database.watch.missing()).writer.commit(group)
         except HoldfastError as error:
             for pending in group:
                 pending.error = error
 
     def _read(self, command: Command[R]) -> R:
         """One transaction, hence one instant."""
-        database = self._opened()
+        database = self._opened(self._database.watch.missing_lately())
         try:
             with database.readers.borrow() as (connection, tables):
                 connection.execute("BEGIN")
@@ -144,19 +143,16 @@ class SqliteBackend(SqliteSetup):
                 finally:
                     connection.execute("COMMIT")
         except apsw.Error as error:
-            database.watch.doubt()
             raise mapped(error, command.operation) from error
 
-    def _opened(self) -> Database:
+    def _opened(self, gone: str | None) -> Database:
         """The database, if its files are where they were; says so once when they are not."""
-        database = self._database
-        gone = database.watch.missing_lately()
         if gone is None:
             self._gone = False
-            return database
+            return self._database
         with self._opening:
-            if self._gone and not self._closed and database is self._database:
-                return self._reopen(database)
+            if self._gone and not self._closed:
+                return self._reopen()
             self._gone = True
         raise EngineUnreachable(
             f"{gone} is no longer the file that this store opened: it was moved or deleted. "
@@ -164,11 +160,14 @@ class SqliteBackend(SqliteSetup):
             backend=BACKEND,
         )
 
-    def _reopen(self, old: Database) -> Database:
-        """Another file has come into the place, such as a restored backup: go on with it."""
-        self._database = self._open(create=False)
+    def _reopen(self) -> Database:
+        """Another file has come into the place, such as a restored backup: go on with it.
+
+        The old connections close when nobody uses them any more.
+        """
+        old, self._database = self._database, self._open(create=False)
+        old.readers.close()
         self._gone = False
-        old.close()
         return self._database
 
     def _open(self, *, create: bool) -> Database:
@@ -196,12 +195,12 @@ class AsyncSqliteBackend(SqliteSetup):
         self._threads = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="holdfast-sqlite-reader")
         self.durability = backend.durability
 
-    async def execute(self, command: Command[R]) -> R:
+    def execute(self, command: Command[R]) -> asyncio.Future[R]:
         """Carry out one command without holding up the event loop."""
         if command.writes:
-            return await self._backend.submit(command)
+            return self._backend.submit(command)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._backend.execute, command)
+        return loop.run_in_executor(self._threads, self._backend.execute, command)
 
     async def close(self) -> None:
         """Finish what is queued, then close every connection."""

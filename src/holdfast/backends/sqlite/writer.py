@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,10 +24,7 @@ SCRUB_TIMEOUT_S: Final = 0.25
 
 
 class Writer:
-    """Carries out groups of writes; every write gets a reply or an error, and none both.
-
-    `missing` names a file of the database that is no longer where it was opened, or None.
-    """
+    """Carries out groups of writes; every write gets a reply or an error, and none both."""
 
     def __init__(
         self,
@@ -35,14 +32,13 @@ class Writer:
         namespace: bytes,
         *,
         level: Durability,
-        missing: Callable[[], str | None],
         busy_timeout_s: float,
     ) -> None:
         self._connection = connection
         self._execute = connection.cursor().execute
         self._ledger = Ledger(connection, namespace)
         self._level = level
-        self._missing = missing
+        self._forgot = False
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
 
@@ -63,7 +59,8 @@ class Writer:
             _fail(group, _interrupted(error, committing=committing))
             raise
         else:
-            self._confirm(group)
+            if self._forgot:
+                self._scrub(group)
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
@@ -72,11 +69,15 @@ class Writer:
     def _apply(self, group: Sequence[Pending]) -> None:
         now_ms = clock_ms()
         self._ledger.begin()
+        self._forgot = False
         for pending in group:
+            command = pending.command
             pending.error = None
-            step = steps.WRITES[type(pending.command)]
             try:
-                pending.reply = step(self._ledger, pending.command, now_ms, self._level)
+                pending.reply = steps.WRITES[type(command)](
+                    self._ledger, command, now_ms, self._level
+                )
+                self._forgot |= type(command) is Forget
             except HoldfastError as error:  # a decision: it was taken before anything changed
                 pending.error = error
         self._sweep(now_ms)
@@ -88,15 +89,6 @@ class Writer:
         if now_s >= self._sweep_at_s:
             swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
             self._sweep_at_s = now_s + (0.0 if swept else SWEEP_INTERVAL_S)
-
-    def _confirm(self, group: Sequence[Pending]) -> None:
-        """After the commit: are the files still where the next reader will look for them?"""
-        gone = self._missing()
-        if gone is not None:
-            for pending in group:
-                pending.error = pending.error or _moved(gone, pending.command.operation)
-        elif any(type(pending.command) is Forget for pending in group):
-            self._scrub(group)
 
     def _scrub(self, group: Sequence[Pending]) -> None:
         """Empty the -wal file, so that no copy of what was forgotten is left in it.
@@ -145,12 +137,3 @@ def _interrupted(error: BaseException, *, committing: bool) -> HoldfastError:
     ours: HoldfastError = kind(f"the write was interrupted; {outcome} ({error!r})", backend=BACKEND)
     ours.__cause__ = error
     return ours
-
-
-def _moved(name: str, operation: str) -> OutcomeUnknown:
-    return OutcomeUnknown(
-        f"{name} was moved or deleted during the write, which went to wherever that file is now. "
-        "Put it back and retry with the same key",
-        operation=operation,
-        backend=BACKEND,
-    )

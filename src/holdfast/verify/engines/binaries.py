@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib.machinery
 import os
 import re
 import subprocess
@@ -164,7 +164,7 @@ def _expand(pattern: str) -> list[Path]:
 @functools.cache
 def _package_dir(name: str) -> str | None:
     """Where a package is, without importing it."""
-    spec = importlib.util.find_spec(name)
+    spec = importlib.machinery.PathFinder.find_spec(name)
     places = spec.submodule_search_locations if spec else None
     return next(iter(places), None) if places else None
 

@@ -260,6 +260,7 @@ class LocalProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                start_new_session=True,  # Ctrl-C is for us, not a shutdown request to the engine
             )
         self._run_dir.know(self._process.pid)
         if not await_true(self._answers_or_died, self.start_timeout_s):

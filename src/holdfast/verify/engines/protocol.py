@@ -113,3 +113,11 @@ class ReplicaEngine(Engine, Protocol):
 
     def resume_replay(self) -> Evidence:
         """Let it follow again."""
+
+
+@runtime_checkable
+class Namespaced(Protocol):
+    """Shares its server with others: everything that a test writes carries this name."""
+
+    namespace: str
+    """To be part of every key, or the schema's name; unique to this engine."""

@@ -22,6 +22,9 @@ from holdfast.verify.engines.protocol import Engine
 
 PROVIDERS: Final[dict[str, str]] = {
     "local": "holdfast.verify.engines.local",
+    "docker": "holdfast.verify.engines.docker",
+    "compose": "holdfast.verify.engines.compose",
+    "url": "holdfast.verify.engines.url",
 }
 """Name of the provider -> module that has its two functions."""
 

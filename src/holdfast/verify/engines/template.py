@@ -69,25 +69,21 @@ class ClusterFiles:
         that we set. Every write of PostgreSQL moves that, however soon it came.
         """
         base = str(data_dir)
-        with self._open() as (directories, files, data):
-            _remove_others(base, "", set(directories), {name for name, _, _ in files})
-            for name in ("", *directories):
-                self._make_directory(f"{base}/{name}")
-            for name, offset, size in files:
-                if not self._is_untouched(f"{base}/{name}", name):
-                    self._write(f"{base}/{name}", name, data[offset : offset + size])
+        directories, files, data = self._open()
+        _remove_others(base, "", set(directories), {name for name, _, _ in files})
+        for name in ("", *directories):
+            self._make_directory(f"{base}/{name}")
+        for name, offset, size in files:
+            if not self._is_untouched(f"{base}/{name}", name):
+                self._write(f"{base}/{name}", name, data[offset : offset + size])
 
-    @contextmanager
-    def _open(self) -> Iterator[tuple[list[str], list[tuple[str, int, int]], memoryview]]:
-        with (
-            self.template.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-            memoryview(data) as view,
-        ):
-            start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
-            directories, files = json.loads(data[_LENGTH_BYTES:start])
-            with view[start:] as content:
-                yield directories, files, content
+    def _open(self) -> tuple[list[str], list[tuple[str, int, int]], memoryview]:
+        """Directories, files with their places, and the content: mapped, gone when let go of."""
+        with self.template.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
+        directories, files = json.loads(data[_LENGTH_BYTES:start])
+        return directories, files, memoryview(data)[start:]
 
     def _make_directory(self, path: str) -> None:
         with suppress(FileExistsError):

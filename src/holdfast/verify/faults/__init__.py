@@ -1,0 +1,31 @@
+"""Faults, each of which proves that it landed: it returns `Evidence` or raises `FaultNotProven`."""
+
+from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.faults.disk import FileSizeLimit, SmallDisk, disk_of
+from holdfast.verify.faults.engine import kill, paused, reconfigure
+from holdfast.verify.faults.files import MovedAway, ReadOnly
+from holdfast.verify.faults.pressure import ConnectionsHeld, MemoryLimit
+from holdfast.verify.faults.process import kill_tree, pause_tree, resume_tree, tree, users_of
+from holdfast.verify.faults.proxy import Proxy
+from holdfast.verify.faults.wire import Armed
+
+__all__ = [
+    "Armed",
+    "ConnectionsHeld",
+    "Evidence",
+    "FileSizeLimit",
+    "MemoryLimit",
+    "MovedAway",
+    "Proxy",
+    "ReadOnly",
+    "SmallDisk",
+    "disk_of",
+    "kill",
+    "kill_tree",
+    "pause_tree",
+    "paused",
+    "reconfigure",
+    "resume_tree",
+    "tree",
+    "users_of",
+]

@@ -1,0 +1,145 @@
+"""One session, made ready to be judged: attempts merged, ids decoded, expiries as forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.verify.history import NEVER_NS, Header, Operation, Session
+
+NS_PER_S: Final = 1_000_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """A batch, whichever of its attempts wrote it: once, between `inv` and `comp`."""
+
+    ids: tuple[str, ...]
+    inv: int
+    comp: int
+    acked: bool
+    number: int
+    ack_number: int
+    process: int | str | None
+    tries: tuple[tuple[int, int], ...]
+    """Begin and end of every attempt: each may have refreshed the session."""
+
+    @property
+    def ack(self) -> int:
+        """When its writer knew; never for one that nobody acknowledged."""
+        return self.comp if self.acked else NEVER_NS
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """What one read returned. `cut` means that older messages may stand before the first."""
+
+    number: int
+    inv: int
+    comp: int
+    ids: tuple[str, ...]
+    limit: int | None
+    cut: bool
+    process: int | str | None
+    whole_by: int | None = None
+    """The other read that proves that nothing stood before the first, where the limit hid it."""
+
+
+@dataclass(slots=True, eq=False)
+class Forget:
+    """What may have emptied the session: a forget, or (number None) the end of its time."""
+
+    number: int | None
+    inv: int
+    comp: int
+    certain: bool
+
+
+@dataclass(slots=True)
+class Case:
+    """Everything that can decide about one session."""
+
+    name: str
+    appends: list[Append] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    forgets: list[Forget] = field(default_factory=list)
+    writer: dict[str, Append] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    ttl_ns: int | None = None
+    error_ns: int = 0
+
+
+def make_case(session: Session, header: Header) -> Case:
+    """The session as a case; failed reads and forgets, which prove nothing, left out."""
+    case = Case(session.name)
+    attempts: dict[tuple[str, ...], list[Operation]] = {}
+    for operation in session.appends:
+        ids = tuple(operation.ids())
+        if operation.status == "fail":
+            case.failed.update(dict.fromkeys(ids, operation.number))
+        elif ids:
+            attempts.setdefault(ids, []).append(operation)
+    case.appends = [merged(ids, tries) for ids, tries in attempts.items()]
+    case.writer = {message: append for append in case.appends for message in append.ids}
+    case.reads = [_read(operation) for operation in session.reads if operation.status == "ok"]
+    case.forgets = [
+        Forget(o.number, o.invoked_ns, o.completed_ns, o.status == "ok")
+        for o in session.forgets
+        if o.status != "fail"
+    ]
+    if header.ttl_s is not None:
+        case.ttl_ns = round(header.ttl_s * NS_PER_S)
+        case.error_ns = round(header.clock_error_s * NS_PER_S)
+        case.forgets += expiries(case.appends, case.ttl_ns - case.error_ns)
+    return case
+
+
+def _read(operation: Operation) -> Read:
+    ids, limit = tuple(operation.ids()), operation.limit
+    cut = limit is not None and len(ids) >= limit
+    return Read(
+        operation.number,
+        operation.invoked_ns,
+        operation.completed_ns,
+        ids,
+        limit,
+        cut,
+        operation.process,
+    )
+
+
+def merged(ids: tuple[str, ...], attempts: list[Operation]) -> Append:
+    """One append from its attempts: it took effect once, by the first acknowledgement."""
+    first = min(attempts, key=lambda o: o.invoked_ns)
+    acks = [o for o in attempts if o.status == "ok"]
+    last = min(acks, key=lambda o: o.completed_ns) if acks else None
+    comp = max(o.completed_ns for o in attempts) if last is None else last.completed_ns
+    return Append(
+        ids,
+        first.invoked_ns,
+        comp,
+        acked=last is not None,
+        number=first.number,
+        ack_number=first.number if last is None else last.number,
+        process=first.process,
+        tries=tuple((o.invoked_ns, o.completed_ns) for o in attempts),
+    )
+
+
+def expiries(appends: Collection[Append], life_ns: int) -> list[Forget]:
+    """Where the session may have expired: whenever no acknowledged write had just refreshed it.
+
+    An expiry is a forget that nobody asked for. Writes that nobody acknowledged could only
+    make the session live longer, so leaving them out excuses more, never less.
+    """
+    if not appends:
+        return []
+    found: list[Forget] = []
+    free_from = min(append.inv for append in appends) + life_ns
+    for append in sorted((a for a in appends if a.acked), key=lambda a: a.comp):
+        if append.comp >= free_from:
+            found.append(Forget(None, free_from, append.comp, certain=False))
+        free_from = max(free_from, append.inv + life_ns)
+    found.append(Forget(None, free_from, NEVER_NS, certain=False))
+    return found

@@ -1,0 +1,142 @@
+"""From a history to its verdict: session by session, and the worst wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.verify.history import Header, History, Session
+from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
+from holdfast.verify.judge.screen import unread_if_sound
+from holdfast.verify.judge.verdict import (
+    ALWAYS_JUDGED,
+    PROMISES,
+    Anomaly,
+    JudgeResult,
+    Verdict,
+)
+
+
+def judge(history: History) -> JudgeResult:
+    """The verdict on a history, with every anomaly and the operations that prove it."""
+    seen = _Seen()
+    last_fault_ns = max((fault.time_ns for fault in history.faults), default=-1)
+    for session in history.sessions.values():
+        judged = judge_session(history, session)
+        seen.anomalies += judged.anomalies
+        seen.undecided += judged.undecided
+        seen.unread += judged.unread
+        seen.unknown += not judged.anomalies and not _read_after(session, last_fault_ns)
+    return _result(history, seen)
+
+
+@dataclass(slots=True)
+class _Seen:
+    anomalies: list[Anomaly] = field(default_factory=list)
+    undecided: int = 0
+    unread: int = 0
+    unknown: int = 0
+
+
+def judge_session(history: History, session: Session) -> Explained:
+    """One session: proven sound by the screen, otherwise explained by the rules."""
+    unread = None if history.header.ttl_s is not None else unread_if_sound(session)
+    if unread is None:
+        return explain(history, session)
+    if session.name in history.numbered:
+        return Explained(check_only_numbers(history, session), 0, unread)
+    return Explained([], 0, unread)
+
+
+def _read_after(session: Session, time_ns: int) -> bool:
+    return any(o.status == "ok" and o.invoked_ns > time_ns for o in reversed(session.reads))
+
+
+def _result(history: History, seen: _Seen) -> JudgeResult:
+    claimed = _claimed(history.header)
+    anomalies = tuple(a for a in seen.anomalies if a.promise in claimed)
+    counts = _counts(history, seen)
+    doubt = _doubt(history, counts, seen.unknown)
+    if anomalies:
+        verdict, because = Verdict.BROKEN, anomalies[0].because
+    elif doubt:
+        verdict, because = Verdict.UNKNOWN, doubt
+    else:
+        verdict = Verdict.KEPT
+        because = f"{counts['acknowledged']} acknowledged appends, and every read explained"
+    broken = {a.promise for a in anomalies}
+    shown = _evidence(history, counts) if not doubt else frozenset()
+    return JudgeResult(
+        verdict=verdict,
+        anomalies=anomalies,
+        unclaimed=tuple(a for a in seen.anomalies if a.promise not in claimed),
+        promises={p: _promise(p, claimed, broken, shown) for p in PROMISES},
+        counts=counts,
+        unknown_sessions=seen.unknown,
+        because=because,
+    )
+
+
+def _claimed(header: Header) -> frozenset[str]:
+    if header.claims is None:
+        return frozenset(PROMISES)
+    return ALWAYS_JUDGED | {claim.replace("_", "-") for claim in header.claims}
+
+
+def _promise(
+    promise: str, claimed: frozenset[str], broken: Iterable[str], shown: frozenset[str]
+) -> Verdict:
+    if promise not in claimed:
+        return Verdict.NOT_CLAIMED
+    if promise in broken:
+        return Verdict.BROKEN
+    return Verdict.KEPT if promise in shown else Verdict.UNKNOWN
+
+
+def _counts(history: History, seen: _Seen) -> dict[str, int]:
+    kinds = history.completed
+    lost = {(a.session, a.message) for a in seen.anomalies if a.name in ("lost", "rollback")}
+    return {
+        "sessions": len(history.sessions),
+        "operations": len(history.operations),
+        "acknowledged": kinds["append", "ok"],
+        "never_read": seen.unread,
+        "reads": kinds["history", "ok"],
+        "forgets": kinds["forget", "ok"],
+        "failed": sum(n for (_, status), n in kinds.items() if status == "fail"),
+        "unknown": len(history.operations) - kinds.total(),
+        "faults": len(history.faults),
+        "lost": len(lost),
+        "undecided": seen.undecided,
+    }
+
+
+def _doubt(history: History, counts: dict[str, int], unknown: int) -> str:
+    """Why nothing can be called kept, or nothing."""
+    missed = next((fault.name for fault in history.faults if not fault.landed), None)
+    if not counts["operations"]:
+        return "the history holds no operation"
+    if not counts["acknowledged"]:
+        return "no append was acknowledged, so nothing was promised"
+    if missed is not None:
+        return f"the fault {missed!r} was ordered and did not land"
+    if unknown:
+        when = "after the last fault" if history.faults else "at all"
+        return f"{unknown} sessions were not read {when}"
+    return ""
+
+
+def _evidence(history: History, counts: dict[str, int]) -> frozenset[str]:
+    """The promises that this history puts to the test at all: without a test none is kept."""
+    tested = {
+        "durable": counts["reads"] > 0,
+        "fresh": counts["reads"] > 0,
+        "snapshot": counts["reads"] > 0,
+        "ordered": counts["acknowledged"] > 1,
+        "atomic": history.batches > 0,
+        "exactly-once": history.retries > 0,
+        "isolated": counts["sessions"] > 1,
+        "forgotten": counts["forgets"] > 0,
+        "expiring": history.header.ttl_s is not None and counts["undecided"] == 0,
+    }
+    return frozenset(promise for promise, yes in tested.items() if yes)

@@ -1,0 +1,74 @@
+"""What the judge says: anomalies by name, a verdict for each promise, and the worst of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+ANOMALIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "lost": "durable",
+        "rollback": "durable",
+        "hole": "atomic",
+        "torn": "atomic",
+        "stale": "fresh",
+        "reorder": "ordered",
+        "seq-clash": "ordered",
+        "duplicate": "exactly-once",
+        "window": "snapshot",
+        "phantom": "snapshot",
+        "leak": "isolated",
+        "resurrected": "forgotten",
+        "expired-early": "expiring",
+        "expired-late": "expiring",
+    }
+)
+"""Every anomaly, with the promise that it breaks."""
+
+PROMISES: Final = tuple(dict.fromkeys(ANOMALIES.values()))
+"""The promises that a history can speak for."""
+
+ALWAYS_JUDGED: Final = frozenset({"durable", "ordered", "atomic", "isolated"})
+"""A store cannot decline these."""
+
+
+class Verdict(StrEnum):
+    """Worst wins: broken, then unknown, then kept. Not claimed is never kept."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+    NOT_CLAIMED = "not claimed"
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One promise broken once: the operations that prove it, and why in a sentence."""
+
+    name: str
+    session: str
+    message: str
+    witness: tuple[int, ...]
+    because: str
+    confirmed: bool = False
+
+    @property
+    def promise(self) -> str:
+        """The promise that it breaks."""
+        return ANOMALIES[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeResult:
+    """The verdict on a history. `unclaimed` are findings against promises nobody made."""
+
+    verdict: Verdict
+    anomalies: tuple[Anomaly, ...]
+    unclaimed: tuple[Anomaly, ...]
+    promises: Mapping[str, Verdict]
+    counts: Mapping[str, int]
+    unknown_sessions: int
+    because: str

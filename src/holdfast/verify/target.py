@@ -1,0 +1,38 @@
+"""What a stranger supplies to have a store held to the promises: how to open it, and its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.verify.claims import Claims
+from holdfast.verify.engines.protocol import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A store under test.
+
+    `open()` returns a store on the same data each time: ours, sync or async, or any object
+    with `append(session, messages)`, `history(session, limit)` and `forget(session)`, sync or
+    async (messages are dictionaries with `role`, `content` and `id` for such an object). It is
+    called in other processes, so it must not depend on what only this one has. `definite`
+    are the errors of that object which mean "the write did not happen"; every other error
+    leaves it unknown.
+    """
+
+    open: Callable[[], Any]
+    engine: Engine | None = None
+    claims: Claims = field(default_factory=Claims)
+    name: str = ""
+    ttl_s: float | None = None
+    """The time to live that `open()`'s store gives its sessions, where it claims `expiring`."""
+    definite: tuple[type[BaseException], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What to write into the report about how it was set up."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.open):
+            raise UsageError("Target(open=…) needs a function that opens the store")

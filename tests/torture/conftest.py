@@ -1,0 +1,24 @@
+"""Campaigns that take as long as you give them: `make torture MINUTES=30`. Not part of `make test`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+MINUTES = os.environ.get("HOLDFAST_TORTURE_MINUTES")
+
+collect_ignore_glob = [] if MINUTES else ["test_*.py"]
+
+
+@pytest.fixture
+def time_s() -> float:
+    return float(MINUTES or 0) * 60
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = int(os.environ.get("HOLDFAST_TORTURE_SEED", random.randrange(2**32)))
+    print(f"HOLDFAST_TORTURE_SEED={seed}")
+    return random.Random(seed)
