@@ -275,10 +275,10 @@ def _install() -> str | None:
     if done.exists() and done.read_text() == wanted:
         return None
     subprocess.run([sys.executable, "-m", "venv", HOME], check=True)
-    pip = [HOME / "bin" / "python", "-m", "pip", "install", "--quiet", *PACKAGES]
+    pip = [str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES]
     made = subprocess.run(pip, check=False, capture_output=True, text=True)
     if made.returncode:
-        return made.stderr.strip().splitlines()[-1]
+        return str(made.stderr.strip().splitlines()[-1])
     done.write_text(wanted)
     return None
 

@@ -374,7 +374,7 @@ def test_waiting_appends_share_a_commit_and_fail_one_by_one(
         attempts = [Attempt(lambda: store.append("s", say("0")))]
         waits_for_a_lock(admin)
         attempts += [Attempt(functools.partial(_append, store, n)) for n in range(1, 9)]
-        wait_until(lambda: len(store._backend._lanes._queues[b"s"]) == 8)  # type: ignore[attr-defined]
+        wait_until(lambda: len(store._backend._lanes._queue) == 8)  # type: ignore[attr-defined]
         assert admin.execute(WAITING).fetchone() == (1,), "they wait here, not in the server"
     errors = [attempt.ended() for attempt in attempts]
     assert [type(error).__name__ for error in errors if error] == ["Conflict"]
@@ -424,15 +424,74 @@ def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
         thread.start()
         waits_for_a_lock(admin)
         attempt = Attempt(lambda: store.append("s", say("behind"), key="behind"))
-        wait_until(lambda: len(backend._lanes._queues[b"s"]) == 1)
+        wait_until(lambda: len(backend._lanes._queue) == 1)
     thread.join()
     assert [type(error) for error in raised] == [Interrupted]
     assert attempt.ended() is None
     assert texts(store.history("s")) == ["before", "leader", "behind"]
-    assert backend._lanes._queues == {}
+    assert (backend._lanes._busy, backend._lanes._under_way) == (set(), {})
 
 
 def test_an_append_that_nobody_answered_is_unknown():
     pending = Pending(Append(b"s", [b"x"]))
     with pytest.raises(OutcomeUnknown, match="same key"):
         pending.result()
+
+
+@pytest.mark.parametrize("door", ["threads", "tasks"])
+def test_sessions_that_somebody_holds_do_not_hold_up_the_others(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, door: str
+):
+    """More writers than statements under way: sessions share statements, but not their locks."""
+    store = connect(postgres_engine)
+    names = [*(f"s{n}" for n in range(5)), *(f"t{n}" for n in range(30))]
+    for name in names:
+        store.append(name, say("before"))
+    with psycopg.connect(postgres_engine.url) as holder:
+        holder.execute("SELECT * FROM holdfast.sessions WHERE substr(name, 1, 1) = 's' FOR UPDATE")
+        if door == "threads":
+            _the_held_one_last_in_threads(store, names, holder)
+        else:
+            asyncio.run(_the_held_one_last_in_tasks(postgres_engine.url, names, holder))
+    shared = "SELECT max(n) FROM (SELECT count(DISTINCT session) n FROM holdfast.messages GROUP BY xmin::text) x"
+    assert admin.execute(shared).fetchall() > [(1,)], "no two sessions ever shared a commit"
+    for name in names:
+        history = texts(store.history(name))
+        assert history[0] == "before"
+        assert sorted(history[1:]) == [f"{name}{n}" for n in range(5)]
+        assert [message.seq for message in store.history(name)] == list(range(1, 7))
+
+
+def _the_held_one_last_in_threads(
+    store: Store, names: list[str], holder: psycopg.Connection
+) -> None:
+    def write(name: str) -> None:
+        for n in range(5):
+            store.append(name, say(f"{name}{n}"), key=str(n))
+
+    threads = {name: threading.Thread(target=write, args=(name,)) for name in names}
+    for thread in threads.values():
+        thread.start()
+    for name in names[5:]:
+        threads[name].join(20)
+        assert not threads[name].is_alive(), "it was held up"
+    assert [len(store.history(name)) for name in names[:5]] == [1] * 5
+    holder.rollback()
+    for name in names[:5]:
+        threads[name].join(20)
+
+
+async def _the_held_one_last_in_tasks(
+    url: str, names: list[str], holder: psycopg.Connection
+) -> None:
+    async with await holdfast.connect_async(url) as store:
+
+        async def write(name: str) -> None:
+            for n in range(5):
+                await store.append(name, say(f"{name}{n}"), key=str(n))
+
+        tasks = {name: asyncio.create_task(write(name)) for name in names}
+        await asyncio.wait_for(asyncio.gather(*(tasks[name] for name in names[5:])), 20)
+        assert [len(await store.history(name)) for name in names[:5]] == [1] * 5
+        holder.rollback()
+        await asyncio.wait_for(asyncio.gather(*tasks.values()), 20)

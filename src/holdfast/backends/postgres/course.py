@@ -68,7 +68,7 @@ class Courses:
         return self._one(command)
 
     def append(self, group: Sequence[Pending]) -> Course[None]:
-        """Give each append of a group its reply or its error; all are of one session."""
+        """Give each append of a group its reply or its error, or send it on its way again."""
         commands = [pending.command for pending in group]
         try:
             rows: Rows = yield from _ask(PRIMARY, self._requests.append(commands))
@@ -81,6 +81,7 @@ class Courses:
             return
         for pending, row in zip(group, rows, strict=True):
             pending.outcome = answers.written(pending.command, row)
+            pending.again = pending.outcome is None
         yield from self._after_write(
             [pending.outcome for pending in group if isinstance(pending.outcome, Written)]
         )
@@ -96,8 +97,8 @@ class Courses:
     def _rewrite(self, command: Rewrite) -> Course[Written]:
         [row] = yield from _ask(PRIMARY, self._requests.rewrite(command))
         outcome = answers.written(command, row)
-        if isinstance(outcome, HoldfastError):
-            raise outcome
+        if not isinstance(outcome, Written):
+            raise outcome or AssertionError(row)
         yield from self._after_write([outcome])
         return outcome
 

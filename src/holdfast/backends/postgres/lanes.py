@@ -1,15 +1,16 @@
-"""Appends to one session go one after another; those that wait share the next commit.
+"""Group commit: appends that wait share the next statement, and so one commit and one sync.
 
 A commit holds the session's row until it is on the disk, so appends to one session cannot
 overlap in the server. Instead of waiting there, each with a connection of its own, they wait
-here: the one that finds the lane free goes at once, and when it is back, all that have
-queued up go together, in one statement. Sessions do not wait for one another.
+here. An append goes at once if nobody writes to its session and few statements are under way.
+When one of those is back, it takes along whatever has queued up for sessions that are free.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,6 +19,10 @@ from holdfast.backends.postgres.mapping import BACKEND
 from holdfast.commands import Append
 from holdfast.errors import HoldfastError, OutcomeUnknown
 
+UNDER_WAY_MAX: Final = 3
+"""Statements at a time: enough to keep the server busy, few enough to let groups form."""
+SLOW_S: Final = 0.1
+"""One that takes longer waits for something else than the disk, and is no longer counted."""
 GROUP_MAX: Final = 256
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -25,10 +30,14 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 class Pending:
     """One append on its way: then its reply or its error, or the lead of a group that it is in."""
 
-    __slots__ = ("command", "group", "outcome")
+    __slots__ = ("again", "alone", "command", "group", "outcome")
 
     def __init__(self, command: Append) -> None:
         self.command = command
+        self.again = False
+        """Its session was held by somebody else: nothing of it is written, and it goes again."""
+        self.alone = False
+        """Then it waits for that session in the server, together with no other one."""
         self.outcome: Any = None
         self.group: Sequence[Pending] = ()
 
@@ -87,7 +96,8 @@ class TaskPending(Pending):
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
         except TimeoutError:
-            return self._woken.is_set()
+            return False
+        self._woken.clear()
         return True
 
 
@@ -95,50 +105,99 @@ class Lanes:
     """Who goes now, who waits, and who takes whom along."""
 
     def __init__(self) -> None:
-        self._queues: dict[bytes, deque[Pending]] = {}
+        self._queue: deque[Pending] = deque()
+        self._busy: set[bytes] = set()
+        self._under_way: dict[Pending, float] = {}
+        """The leader of each group -> when it began."""
         self._changing = threading.Lock()
 
     def enter(self, pending: Pending) -> bool:
         """True if it is to go now, alone; otherwise it waits to be woken."""
         with self._changing:
-            queue = self._queues.get(pending.command.session)
-            if queue is None:
-                self._queues[pending.command.session] = deque()
-                pending.group = (pending,)
-                return True
-            queue.append(pending)
-            return False
+            if pending.command.session in self._busy or not self._has_room():
+                self._queue.append(pending)
+                return False
+            self._begin([pending])
+            return True
 
-    def leave(self, group: Sequence[Pending]) -> None:
-        """A group is done: wake all but its leader, and give the lane to those who wait."""
-        session = group[0].command.session
+    def leave(self, group: Sequence[Pending], *, interrupted: bool = False) -> bool:
+        """A group is back: wake those who have an outcome, and send those who wait on their way.
+
+        Whoever is to go again queues in front. True if that is the leader, who calls this;
+        an interrupted leader goes nowhere, and leaves those behind it without an outcome.
+        """
+        again = [] if interrupted else [pending for pending in group if pending.again]
         with self._changing:
-            follow = _take(self._queues[session])
-            if not follow:
-                del self._queues[session]
-        if follow:
-            follow[0].group = follow
-            follow[0].wake()
+            del self._under_way[group[0]]
+            self._busy.difference_update(pending.command.session for pending in group)
+            for pending in again:
+                pending.again, pending.alone, pending.group = False, True, ()
+            self._queue.extendleft(reversed(again))
+            leaders = self._send()
+        for leader in leaders:
+            leader.wake()
         for pending in group[1:]:
-            pending.wake()
+            if pending not in again:
+                pending.wake()
+        return group[0] in again
 
     def withdraw(self, pending: Pending) -> bool:
         """Take one back that still waits; False if it is under way already."""
         with self._changing:
-            queue = self._queues.get(pending.command.session, deque())
-            if pending not in queue:
+            if pending not in self._queue:
                 return False
-            queue.remove(pending)
+            self._queue.remove(pending)
             return True
 
+    def nudge(self) -> None:
+        """Called by one that has waited for long: perhaps what is under way is merely stuck."""
+        with self._changing:
+            leaders = self._send()
+        for leader in leaders:
+            leader.wake()
 
-def _take(queue: deque[Pending]) -> list[Pending]:
-    """As many from the front as one statement should carry; at least one, if there is any."""
-    group: list[Pending] = []
-    size = 0
-    while queue and len(group) < GROUP_MAX:
-        size += sum(map(len, queue[0].command.records))
-        if group and size > GROUP_BYTES_MAX:
-            break
-        group.append(queue.popleft())
-    return group
+    def _has_room(self) -> bool:
+        if len(self._under_way) < UNDER_WAY_MAX:
+            return True
+        recent_s = time.monotonic() - SLOW_S
+        return sum(begun_s > recent_s for begun_s in self._under_way.values()) < UNDER_WAY_MAX
+
+    def _begin(self, group: list[Pending]) -> None:
+        self._under_way[group[0]] = time.monotonic()
+        self._busy.update(pending.command.session for pending in group)
+        group[0].group = group
+
+    def _send(self) -> list[Pending]:
+        leaders = []
+        while self._has_room() and (group := self._take()):
+            self._begin(group)
+            leaders.append(group[0])
+        return leaders
+
+    def _take(self) -> list[Pending]:
+        """Of those who wait, all that one statement should carry; sessions in order."""
+        group: list[Pending] = []
+        stay: deque[Pending] = deque()
+        size = 0
+        for pending in self._queue:
+            if pending.command.session in self._busy or (group and not _fits(group, pending, size)):
+                stay.append(pending)
+            else:
+                group.append(pending)
+                size += _size(pending)
+        self._queue = stay
+        group.sort(key=lambda pending: pending.command.session)
+        return group
+
+
+def _fits(group: list[Pending], pending: Pending, size: int) -> bool:
+    """Whether it may go along. One that is alone goes with its own session only."""
+    if len(group) >= GROUP_MAX or size + _size(pending) > GROUP_BYTES_MAX:
+        return False
+    if pending.alone or group[0].alone:
+        return pending.command.session == group[0].command.session
+    return True
+
+
+def _size(pending: Pending) -> int:
+    return sum(map(len, pending.command.records))

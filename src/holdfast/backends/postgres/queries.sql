@@ -8,6 +8,10 @@ SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}
 SELECT * FROM {schema}.append_many(
     {namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
 
+-- name: append_all
+SELECT * FROM {schema}.append_all(
+    {namespace}, %b, %b::bigint[], {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
+
 -- name: rewrite
 SELECT * FROM {schema}.rewrite({namespace}, %b, {terms}, {numbers_max}, %b::bytea[], %b, %b, %b)
 

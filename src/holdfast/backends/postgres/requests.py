@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ class Requests:
         ]
 
     def append(self, group: Sequence[Append]) -> Request:
-        """Appends to one session, in one statement."""
+        """Appends in one statement; those to one session stand together, sessions are sorted."""
         if len(group) == 1:
             return self._append_one(group[0])
         values = (
@@ -79,8 +80,11 @@ class Requests:
             [_or_any(one.expect) for one in group],
             [one.ttl_ms for one in group],
         )
-        session = group[0].session
-        return self._write("append_many", "append", session, *values)
+        shares = Counter(one.session for one in group)
+        if len(shares) == 1:
+            return self._write("append_many", "append", group[0].session, *values)
+        names = (list(shares), list(shares.values()))
+        return Request(self._sql["append_all"], (*names, *values), "append", writes=True)
 
     def _append_one(self, one: Append) -> Request:
         rest = (_size(one), one.key or b"", _or_any(one.expect), one.ttl_ms)
@@ -182,9 +186,14 @@ def _or_any(expect: int | None) -> int:
     return -1 if expect is None else expect
 
 
-def written(command: Append | Rewrite, row: Row) -> Written | HoldfastError:
-    """The reply of one append or rewrite, or the error that the server decided on."""
+def written(command: Append | Rewrite, row: Row) -> Written | HoldfastError | None:
+    """The reply of one append or rewrite, or the error that the server decided on.
+
+    None: its session was busy, and it is to be sent again, alone.
+    """
     outcome, first, last, level = row
+    if outcome == "busy":
+        return None
     if outcome in {"written", "repeated"}:
         return Written(first, last, Durability(level), repeated=outcome == "repeated")
     if outcome == "full":

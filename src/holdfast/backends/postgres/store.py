@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.course import Ask, Course, Courses
-from holdfast.backends.postgres.lanes import Lanes, Pending, TaskPending, ThreadPending
+from holdfast.backends.postgres.lanes import SLOW_S, Lanes, Pending, TaskPending, ThreadPending
 from holdfast.backends.postgres.lending import AsyncLending, Lending
 from holdfast.backends.postgres.link import AsyncLink, Link
 from holdfast.backends.postgres.mapping import BACKEND, mapped
@@ -88,15 +88,14 @@ class PostgresSetup:
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
-    def _overdue(self, pending: Pending) -> HoldfastError:
-        """Waited for too long: either it was never sent, or nobody can know."""
-        if self._lanes.withdraw(pending):
-            return EngineUnreachable(
-                f"earlier writes to this session took longer than {self._patience_s:g} s; nothing "
-                "was sent. Try again",
-                operation="append",
-                backend=BACKEND,
-            )
+    def _not_sent(self) -> HoldfastError:
+        return EngineUnreachable(
+            f"earlier writes took longer than {self._patience_s:g} s; nothing was sent. Try again",
+            operation="append",
+            backend=BACKEND,
+        )
+
+    def _no_answer(self) -> HoldfastError:
         return OutcomeUnknown(
             f"no answer came within {self._patience_s:g} s. It may or may not have happened: retry "
             "it with the same key",
@@ -130,14 +129,37 @@ class PostgresBackend(PostgresSetup):
 
     def _append(self, command: Append) -> Any:
         pending = ThreadPending(command)
-        if not self._lanes.enter(pending) and not pending.wait(self._patience_s):
-            pending.outcome = self._overdue(pending)
-        if pending.group and pending.outcome is None:
-            try:
-                self._follow(self._courses.append(pending.group))
-            finally:
-                self._lanes.leave(pending.group)
-        return pending.result()
+        waits = not self._lanes.enter(pending)
+        while True:
+            if waits:
+                self._wait(pending)
+            group, pending.group = pending.group, ()
+            if not group:
+                return pending.result()
+            waits = self._lead(group)
+            if not waits:
+                return pending.result()
+
+    def _wait(self, pending: ThreadPending) -> None:
+        """Until it has an outcome, or is to lead a group."""
+        if pending.wait(SLOW_S):
+            return
+        self._lanes.nudge()
+        if pending.wait(self._patience_s):
+            return
+        if self._lanes.withdraw(pending):
+            raise self._not_sent()
+        if not pending.wait(self._patience_s):
+            raise self._no_answer()
+
+    def _lead(self, group: Sequence[Pending]) -> bool:
+        """Write for a whole group; True if the leader itself has to go again."""
+        try:
+            self._follow(self._courses.append(group))
+        except BaseException:
+            self._lanes.leave(group, interrupted=True)
+            raise
+        return self._lanes.leave(group)
 
     def _follow(self, course: Course[R]) -> R:
         try:
@@ -186,14 +208,37 @@ class AsyncPostgresBackend(PostgresSetup):
 
     async def _append(self, command: Append) -> Any:
         pending = TaskPending(command)
-        if not self._lanes.enter(pending) and not await pending.wait(self._patience_s):
-            pending.outcome = self._overdue(pending)
-        if pending.group and pending.outcome is None:
-            try:
-                await self._follow(self._courses.append(pending.group))
-            finally:
-                self._lanes.leave(pending.group)
-        return pending.result()
+        waits = not self._lanes.enter(pending)
+        while True:
+            if waits:
+                await self._wait(pending)
+            group, pending.group = pending.group, ()
+            if not group:
+                return pending.result()
+            waits = await self._lead(group)
+            if not waits:
+                return pending.result()
+
+    async def _wait(self, pending: TaskPending) -> None:
+        """Until it has an outcome, or is to lead a group."""
+        if await pending.wait(SLOW_S):
+            return
+        self._lanes.nudge()
+        if await pending.wait(self._patience_s):
+            return
+        if self._lanes.withdraw(pending):
+            raise self._not_sent()
+        if not await pending.wait(self._patience_s):
+            raise self._no_answer()
+
+    async def _lead(self, group: Sequence[Pending]) -> bool:
+        """Write for a whole group; True if the leader itself has to go again."""
+        try:
+            await self._follow(self._courses.append(group))
+        except BaseException:
+            self._lanes.leave(group, interrupted=True)
+            raise
+        return self._lanes.leave(group)
 
     async def _follow(self, course: Course[R]) -> R:
         try:

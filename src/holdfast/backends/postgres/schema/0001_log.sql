@@ -237,6 +237,50 @@ BEGIN
 END $$;
 
 
+-- Appends to several sessions in one commit: `a_shares` says how many of them each session has.
+-- The caller sorts the sessions, so that no two such statements wait for each other. A session
+-- whose lock somebody holds is not waited for, so as not to hold up the rest: its appends are
+-- `busy`, and nothing of them is written.
+CREATE FUNCTION {schema}.append_all(
+    a_namespace bytea, a_names bytea[], a_shares bigint[], a_require integer,
+    a_lock_timeout_ms integer, a_numbers_max bigint, a_records bytea[], a_counts bigint[],
+    a_sizes bigint[], a_keys bytea[], a_expects bigint[], a_ttls bigint[]
+) RETURNS TABLE (outcome text, first bigint, last bigint, level integer)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+    v_at     bigint := 1;
+    v_record bigint := 1;
+    v_end    bigint;
+    v_upto   bigint;
+BEGIN
+    FOR i IN 1 .. cardinality(a_names) LOOP
+        v_end := v_at + a_shares[i] - 1;
+        v_upto := v_record - 1;
+        FOR j IN v_at .. v_end LOOP v_upto := v_upto + a_counts[j]; END LOOP;
+        PERFORM FROM {schema}.sessions s WHERE s.namespace = a_namespace AND s.name = a_names[i]
+        FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (
+            SELECT FROM {schema}.sessions s WHERE s.namespace = a_namespace AND s.name = a_names[i]
+        ) THEN
+            outcome := 'busy'; first := 0; last := 0; level := 0;
+            FOR j IN v_at .. v_end LOOP RETURN NEXT; END LOOP;
+        ELSIF v_end = v_at THEN
+            RETURN QUERY SELECT * FROM {schema}.append(
+                a_namespace, a_names[i], a_require, a_lock_timeout_ms, a_numbers_max,
+                a_records[v_record : v_upto], a_sizes[v_at], a_keys[v_at], a_expects[v_at], a_ttls[v_at]);
+        ELSE
+            RETURN QUERY SELECT * FROM {schema}.append_many(
+                a_namespace, a_names[i], a_require, a_lock_timeout_ms, a_numbers_max,
+                a_records[v_record : v_upto], a_counts[v_at : v_end], a_sizes[v_at : v_end],
+                a_keys[v_at : v_end], a_expects[v_at : v_end], a_ttls[v_at : v_end]);
+        END IF;
+        v_at := v_end + 1;
+        v_record := v_upto + 1;
+    END LOOP;
+END $$;
+
+
 -- Put records in the place of all that is visible, under new numbers. Outcomes as above.
 CREATE FUNCTION {schema}.rewrite(
     a_namespace bytea, a_name bytea, a_require integer, a_lock_timeout_ms integer,
