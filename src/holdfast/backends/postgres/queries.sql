@@ -2,7 +2,7 @@
 -- level and the longest wait for a lock. Placeholders are psycopg's; b is binary.
 
 -- name: append
-SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}, %b, %b, %b, %b)
+SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}, %b, {rest})
 
 -- name: append_many
 SELECT * FROM {schema}.append_many(

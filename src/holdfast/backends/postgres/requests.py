@@ -12,6 +12,7 @@ from holdfast import limits
 from holdfast.backends.postgres.mapping import BACKEND
 from holdfast.backends.queries import load_queries
 from holdfast.commands import (
+    TTL_KEEP,
     Append,
     Command,
     Copy,
@@ -63,10 +64,10 @@ class Requests:
             "{numbers_max}": str(limits.NUMBER_MAX),
         }
         self._sql = {name: in_schema(text, schema, constants) for name, text in SQL.items()}
-        self._append = [
-            self._sql["append"].replace(b"{records}", _spelt_out(count))
-            for count in range(SPELT_OUT_MAX + 1)
-        ]
+        self._plain, self._full = (
+            [_spelt_out(self._sql["append"], count, rest) for count in range(SPELT_OUT_MAX + 1)]
+            for rest in (b"'', -1, -1", b"%b, %b, %b")
+        )
 
     def append(self, group: Sequence[Append]) -> Request:
         """Appends in one statement; those to one session stand together, sessions are sorted."""
@@ -87,14 +88,13 @@ class Requests:
         return Request(self._sql["append_all"], (*names, *values), "append", writes=True)
 
     def _append_one(self, one: Append) -> Request:
-        rest = (_size(one), one.key or b"", _or_any(one.expect), one.ttl_ms)
+        """What is most often left out is not sent: each value costs the driver some time."""
+        is_plain = one.key is None and one.expect is None and one.ttl_ms == TTL_KEEP
+        rest = () if is_plain else (one.key or b"", _or_any(one.expect), one.ttl_ms)
         count = len(one.records)
-        if count > SPELT_OUT_MAX:
-            values = (one.session, list(one.records), *rest)
-            return Request(self._append[0], values, "append", writes=True)
-        return Request(
-            self._append[count], (one.session, *one.records, *rest), "append", writes=True
-        )
+        records = one.records if count <= SPELT_OUT_MAX else (list(one.records),)
+        sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
+        return Request(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
 
     def rewrite(self, command: Rewrite) -> Request:
         """See `Rewrite`."""
@@ -174,8 +174,10 @@ def in_schema(text: str, schema: str, constants: Mapping[str, str] | None = None
     return text.encode()
 
 
-def _spelt_out(count: int) -> bytes:
-    return b"%b" if count == 0 else b"ARRAY[" + b", ".join([b"%b"] * count) + b"]"
+def _spelt_out(sql: bytes, count: int, rest: bytes) -> bytes:
+    """An append of so many records as values of their own, or of one array for 0."""
+    records = b"ARRAY[" + b", ".join([b"%b"] * count) + b"]" if count else b"%b"
+    return sql.replace(b"{records}", records).replace(b"{rest}", rest)
 
 
 def _size(command: Append | Rewrite) -> int:
