@@ -16,7 +16,8 @@ from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
 
 START = """
-import sys, holdfast
+import sys, holdfast, holdfast.backends.postgres
+print("ready", flush=True)
 sys.stdin.readline()
 with holdfast.connect(sys.argv[1]) as store:
     store.append("s", holdfast.Message("user", sys.argv[2]))
@@ -30,11 +31,15 @@ def test_ten_processes_that_start_at_once_make_one_schema(
         subprocess.Popen(
             [sys.executable, "-c", START, postgres_engine.url, str(number)],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         for number in range(10)
     ]
+    for starter in starters:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
     for starter in starters:
         assert starter.stdin is not None
         starter.stdin.write("go\n")

@@ -6,6 +6,7 @@ import threading
 
 import psycopg
 
+from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
@@ -40,11 +41,14 @@ def test_pages_read_while_others_write_hold_each_message_once(
 
 
 def test_the_newest_page_touches_as_much_of_a_long_session_as_of_a_short_one(
-    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+    postgres_engine_factory: EngineFactory, connect: OpenStore
 ):
-    """Also for a plan that the server made while the tables were empty, and kept."""
-    store = connect(postgres_engine, query="pool_max=1")
+    """Also by a plan that the server made while the table was tiny, and kept."""
+    engine = postgres_engine_factory(settings={"autovacuum": "off"})
+    store = connect(engine, query="pool_max=1")
+    admin = psycopg.connect(engine.url, autocommit=True)
     store.append("short", [say("x")] * 60)
+    admin.execute("ANALYZE")
     for _ in range(10):
         store.history("short", limit=50)
     for _ in range(10):
@@ -67,3 +71,16 @@ def test_the_newest_page_touches_as_much_of_a_long_session_as_of_a_short_one(
         return int(after - before)
 
     assert touched("long") <= 2 * touched("short") + 20
+    admin.close()
+
+
+def test_a_replica_is_looked_at_before_the_snapshot_and_a_page_is_of_one(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    """Each function's kind of volatility is what makes it right; no race here would be hit by chance."""
+    connect(postgres_engine)
+    kinds = admin.execute(
+        "SELECT proname, provolatile FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace"
+    ).fetchall()
+    assert dict(kinds)["read_at"] == "v", "its query must take a snapshot after the check"
+    assert dict(kinds)["read"] == "s", "its queries must share the snapshot of the statement"

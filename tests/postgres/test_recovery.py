@@ -120,6 +120,22 @@ def test_a_write_cut_off_before_its_commit_is_unknown_and_a_retry_adds_it_once(
     assert texts(store.history("s")) == ["before", "cut off"]
 
 
+def test_a_backend_that_is_ended_leaves_its_write_unknown(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    """It was not committed here, but nobody can tell that from its last word."""
+    store = connect(postgres_engine)
+    store.append("s", say("before"))
+    with psycopg.connect(postgres_engine.url) as holder:
+        holder.execute(LOCK)
+        attempt = Attempt(lambda: store.append("s", say("ended"), key="k"))
+        waits_for_a_lock(admin)
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast' AND wait_event_type = 'Lock'")  # fmt: skip
+        assert isinstance(attempt.ended(), OutcomeUnknown)
+    assert not store.append("s", say("ended"), key="k").repeated
+    assert texts(store.history("s")) == ["before", "ended"]
+
+
 def waits_for_a_standby(engine: PostgresEngine) -> int:
     """The backend that has committed and now waits for a standby that will never come."""
     query = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
