@@ -5,10 +5,9 @@ Done once per store, with a connection of its own, before the first command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
@@ -107,6 +106,8 @@ def _make_ready(link: Link, schema: str) -> None:
             "to. Nothing was written. Connect to the primary, and name this one in `replicas`",
         )
     link.reply_timeout_s, usual_s = MIGRATION_TIMEOUT_S * 2, link.reply_timeout_s
+    # Each statement must see what the one that held the lock before has done.
+    link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     try:
         with link.transaction():
             _migrate(link, schema)
@@ -128,9 +129,9 @@ def _migrate(link: Link, schema: str) -> None:
 
 
 def _whose(link: Link, schema: str) -> Row:
-    names: Sequence[Any] = (f'"{schema}".holdfast_schema', f'"{schema}"')
-    [row] = link.execute(SQL["whose"].encode(), names).fetchall()
-    return tuple(row)
+    [row] = link.execute(SQL["whose"].encode(), (schema, schema)).fetchall()
+    found: Row = row
+    return found
 
 
 def _version(link: Link, schema: str) -> int:

@@ -74,7 +74,12 @@ SELECT current_setting('fsync'), current_setting('synchronous_commit'),
         WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p'))
 
 -- name: whose
-SELECT pg_is_in_recovery(), to_regclass(%s) IS NOT NULL, to_regnamespace(%s) IS NOT NULL
+-- From the tables, not by to_regclass: that may answer from a cache which is older than the lock
+-- that a migration has just waited for.
+SELECT pg_is_in_recovery(),
+       EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = %s AND c.relname = 'holdfast_schema'),
+       EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)
 
 -- name: version
 SELECT max(version) FROM {schema}.holdfast_schema
