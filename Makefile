@@ -10,7 +10,7 @@ help:            ## these lines
 
 setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
 
-$(READY): pyproject.toml constraints.txt scripts/setup
+$(READY): pyproject.toml constraints.txt engines.lock scripts/setup
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: watch memory survive SIGKILL
@@ -36,7 +36,7 @@ format: $(READY) ## let ruff lay the code out
 
 docs: $(READY)   ## the documentation site, in site/
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pin:             ## write constraints.txt anew from the newest releases that fit
 	@scripts/setup --pin

@@ -77,17 +77,16 @@ def encode(message: Message) -> bytes:
 def _body(message: Message) -> str:
     """The JSON of `msg`; written out by hand because every append waits for it."""
     content, at = message.content, message.created_at
-    parts = [
-        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":',
-        _quoted(content) if isinstance(content, str) else _to_json(content),
-        ',"at":null' if at is None else f',"at":"{at.isoformat()}"',
-    ]
+    body = (
+        f'{{"id":{_quoted(message.id)},"role":{_quoted(message.role)},"content":'
+        f"{_quoted(content) if isinstance(content, str) else _to_json(content)},"
+        f'"at":{"null" if at is None else _quoted(at.isoformat())}'
+    )
     if message.extra:
-        parts.append(f',"extra":{_to_json(message.extra)}')
+        body += f',"extra":{_to_json(message.extra)}'
     if message.unknown:
-        parts.append(f",{_to_json(message.unknown)[1:-1]}")
-    parts.append("}")
-    return "".join(parts)
+        body += f",{_to_json(message.unknown)[1:-1]}"
+    return body + "}"
 
 
 def decode(record: bytes, seq: int | None = None) -> Message:

@@ -7,9 +7,9 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Conflict
 from holdfast.model import Durability, SessionState
@@ -175,10 +175,6 @@ class Put(Command[bool]):
     writes: ClassVar[bool] = True
     session: bytes
     copy: Copy
-
-
-Operation = Generator[Command[Any], Any, R]
-"""A pure operation: it yields commands, is sent their replies, and returns its result."""
 
 
 @dataclass(slots=True)

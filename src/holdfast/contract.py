@@ -13,7 +13,7 @@ from typing import Self
 
 from holdfast import operations, transfer
 from holdfast.commands import AsyncBackend, Backend
-from holdfast.drive import drive, drive_async
+from holdfast.drive import carry_out
 from holdfast.errors import StoreClosed
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
 
@@ -80,10 +80,8 @@ class Store(_Door):
         """
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
-        return drive(
-            operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
-            self._backend,
-        )
+        command = operations.append(session, messages, key, expect, ttl_ms)
+        return operations.ack(session, self._backend.execute(command))
 
     def history(
         self,
@@ -105,10 +103,8 @@ class Store(_Door):
         in `.state` why.
         """
         self._check_open()
-        return drive(
-            operations.history(session, limit=limit, before=before, after=after, seen=seen),
-            self._backend,
-        )
+        command = operations.read(session, limit, before, after, seen)
+        return operations.history(self._backend.execute(command))
 
     def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
@@ -119,10 +115,8 @@ class Store(_Door):
         never a mixture (atomic). The new messages get new numbers. `expect` as in `append`.
         """
         self._check_open()
-        return drive(
-            operations.rewrite(session, messages, expect=expect, ttl_ms=self._ttl_ms),
-            self._backend,
-        )
+        command = operations.rewrite(session, messages, expect, self._ttl_ms)
+        return operations.ack(session, self._backend.execute(command))
 
     def forget(self, session: str) -> Erased:
         """Erase a session for good, and say how much was erased.
@@ -132,19 +126,19 @@ class Store(_Door):
         plain append later begins the session anew, with nothing of the old in it.
         """
         self._check_open()
-        return drive(operations.forget(session), self._backend)
+        return operations.erased(session, self._backend.execute(operations.forget(session)))
 
     def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> list[str]:
         """Ids of live sessions, ascending; the next page begins `after` the last of this one."""
         self._check_open()
-        return drive(operations.sessions(prefix, after, limit), self._backend)
+        return operations.texts(self._backend.execute(operations.names(prefix, after, limit)))
 
     def stat(self, session: str) -> Stat:
         """The state of a session (never, live, expired, forgotten) without its messages."""
         self._check_open()
-        return drive(operations.stat(session), self._backend)
+        return operations.stat(session, self._backend.execute(operations.look(session)))
 
     def export(self, *, prefix: str = "") -> Iterator[str]:
         """Every session as JSON Lines, exactly: any backend can `load` them.
@@ -159,12 +153,12 @@ class Store(_Door):
             after = names[-1]
             for name in names:
                 self._check_open()
-                yield from writer.session(drive(operations.take(name), self._backend))
+                yield from writer.session(name, self._backend.execute(operations.take(name)))
         yield writer.trailer()
 
     def _export_page(self, prefix: str, after: str | None) -> list[str]:
         self._check_open()
-        return drive(operations.page_of_names(prefix, after), self._backend)
+        return operations.texts(self._backend.execute(operations.all_names(prefix, after)))
 
     def load(self, lines: Iterable[str]) -> Loaded:
         """Write exported sessions under their old numbers, each one all or none.
@@ -176,7 +170,7 @@ class Store(_Door):
         for line in lines:
             if (moved := reader.feed(line)) is not None:
                 self._check_open()
-                reader.count(moved, written=drive(operations.put(moved), self._backend))
+                reader.count(moved, written=self._backend.execute(operations.put(moved)))
         return reader.finish()
 
     def close(self) -> None:
@@ -219,10 +213,8 @@ class AsyncStore(_Door):
         """See `Store.append`."""
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
-        return await drive_async(
-            operations.append(session, messages, key=key, expect=expect, ttl_ms=ttl_ms),
-            self._backend,
-        )
+        command = operations.append(session, messages, key, expect, ttl_ms)
+        return operations.ack(session, await carry_out(command, self._backend))
 
     async def history(
         self,
@@ -235,37 +227,36 @@ class AsyncStore(_Door):
     ) -> History:
         """See `Store.history`."""
         self._check_open()
-        return await drive_async(
-            operations.history(session, limit=limit, before=before, after=after, seen=seen),
-            self._backend,
-        )
+        command = operations.read(session, limit, before, after, seen)
+        return operations.history(await carry_out(command, self._backend))
 
     async def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
     ) -> Ack:
         """See `Store.rewrite`."""
         self._check_open()
-        return await drive_async(
-            operations.rewrite(session, messages, expect=expect, ttl_ms=self._ttl_ms),
-            self._backend,
-        )
+        command = operations.rewrite(session, messages, expect, self._ttl_ms)
+        return operations.ack(session, await carry_out(command, self._backend))
 
     async def forget(self, session: str) -> Erased:
         """See `Store.forget`."""
         self._check_open()
-        return await drive_async(operations.forget(session), self._backend)
+        removed = await carry_out(operations.forget(session), self._backend)
+        return operations.erased(session, removed)
 
     async def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> list[str]:
         """See `Store.sessions`."""
         self._check_open()
-        return await drive_async(operations.sessions(prefix, after, limit), self._backend)
+        found = await carry_out(operations.names(prefix, after, limit), self._backend)
+        return operations.texts(found)
 
     async def stat(self, session: str) -> Stat:
         """See `Store.stat`."""
         self._check_open()
-        return await drive_async(operations.stat(session), self._backend)
+        facts = await carry_out(operations.look(session), self._backend)
+        return operations.stat(session, facts)
 
     async def export(self, *, prefix: str = "") -> AsyncIterator[str]:
         """See `Store.export`."""
@@ -276,14 +267,15 @@ class AsyncStore(_Door):
             after = names[-1]
             for name in names:
                 self._check_open()
-                moved = await drive_async(operations.take(name), self._backend)
-                for line in writer.session(moved):
+                copy = await carry_out(operations.take(name), self._backend)
+                for line in writer.session(name, copy):
                     yield line
         yield writer.trailer()
 
     async def _export_page(self, prefix: str, after: str | None) -> list[str]:
         self._check_open()
-        return await drive_async(operations.page_of_names(prefix, after), self._backend)
+        found = await carry_out(operations.all_names(prefix, after), self._backend)
+        return operations.texts(found)
 
     async def load(self, lines: Iterable[str] | AsyncIterable[str]) -> Loaded:
         """See `Store.load`; lines may come from an async export as well."""
@@ -291,7 +283,7 @@ class AsyncStore(_Door):
         async for line in _each(lines):
             if (moved := reader.feed(line)) is not None:
                 self._check_open()
-                written = await drive_async(operations.put(moved), self._backend)
+                written = await carry_out(operations.put(moved), self._backend)
                 reader.count(moved, written=written)
         return reader.finish()
 

@@ -1,10 +1,10 @@
-"""The two drivers of one operation: one that waits, one that awaits. Nothing else differs."""
+"""How the async door carries out a command: a write is never left half known."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.commands import AsyncBackend, Backend, Command, Operation
+from holdfast.commands import AsyncBackend, Command
 
 if TYPE_CHECKING:
     import asyncio
@@ -12,39 +12,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def drive(operation: Operation[R], backend: Backend) -> R:
-    """Run an operation to its end on a backend that waits."""
-    try:
-        command = next(operation)
-        while True:
-            try:
-                reply = backend.execute(command)
-            except Exception as error:  # noqa: BLE001 - the operation decides
-                command = operation.throw(error)
-            else:
-                command = operation.send(reply)
-    except StopIteration as end:
-        result: R = end.value
-        return result
-
-
-async def drive_async(operation: Operation[R], backend: AsyncBackend) -> R:
-    """Run an operation to its end on a backend that is awaited."""
-    try:
-        command = next(operation)
-        while True:
-            try:
-                reply = await _carry_out(command, backend)
-            except Exception as error:  # noqa: BLE001 - the operation decides
-                command = operation.throw(error)
-            else:
-                command = operation.send(reply)
-    except StopIteration as end:
-        result: R = end.value
-        return result
-
-
-async def _carry_out(command: Command[R], backend: AsyncBackend) -> R:
+async def carry_out(command: Command[R], backend: AsyncBackend) -> R:
+    """Await a read; see a write through to its end."""
     if not command.writes:
         return await backend.execute(command)
     import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one door needs it

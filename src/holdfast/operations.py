@@ -1,7 +1,7 @@
-"""Every operation once: pure generators between the caller's values and an engine's bytes.
+"""Every operation once: pure functions on both sides of a command.
 
-An operation checks its arguments, yields commands, and turns replies into results. It never
-waits, so the sync and the async door drive the same generator (`doors.py`).
+Before it: check the arguments and build the command. After it: turn the reply into the
+result. Nothing here waits, so the sync and the async door call the same functions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from holdfast.commands import (
     TTL_KEEP,
     TTL_NEVER,
     Append,
-    Copy,
     Facts,
     Forget,
     Look,
     Names,
-    Operation,
     Put,
     Read,
     Removed,
@@ -37,62 +35,87 @@ from holdfast.transfer import SessionCopy
 def append(
     session: str,
     messages: Message | Iterable[Message],
-    *,
     key: str | None,
     expect: int | None,
     ttl_ms: int,
-) -> Operation[Ack]:
-    """See `Store.append`."""
-    records = encode_batch(messages)
+) -> Append:
+    """Of `Store.append`."""
+    if isinstance(messages, Message):
+        records: Sequence[bytes] = (codec.encode(messages),)
+    else:
+        records = encode_batch(messages)
     if not records:
         raise UsageError("append needs at least one message; nothing was written")
-    written: Written = yield Append(
+    return Append(
         session_bytes(session),
         records,
         None if key is None else key_digest(key),
         None if expect is None else check_number(expect),
         ttl_ms,
     )
-    return _ack(session, written)
 
 
 def rewrite(
-    session: str, messages: Message | Iterable[Message], *, expect: int | None, ttl_ms: int
-) -> Operation[Ack]:
-    """See `Store.rewrite`."""
-    records = encode_batch(messages)
-    written: Written = yield Rewrite(session_bytes(session), records, check_number(expect), ttl_ms)
-    return _ack(session, written)
+    session: str, messages: Message | Iterable[Message], expect: int | None, ttl_ms: int
+) -> Rewrite:
+    """Of `Store.rewrite`."""
+    return Rewrite(session_bytes(session), encode_batch(messages), check_number(expect), ttl_ms)
 
 
-def history(
-    session: str,
-    *,
-    limit: int | None,
-    before: int | None,
-    after: int | None,
-    seen: Ack | None,
-) -> Operation[History]:
-    """See `Store.history`."""
-    cut: Slice = yield Read(
+def ack(session: str, written: Written) -> Ack:
+    """What an append or a rewrite returns."""
+    return Ack(
+        session,
+        written.first,
+        written.last,
+        written.durability,
+        written.token,
+        repeated=written.repeated,
+    )
+
+
+def read(
+    session: str, limit: int | None, before: int | None, after: int | None, seen: Ack | None
+) -> Read:
+    """Of `Store.history`."""
+    return Read(
         session_bytes(session),
         check_number(limit, "limit"),
         check_number(before, "before"),
         check_number(after, "after"),
         ack_token(seen),
     )
-    return _history(cut)
 
 
-def forget(session: str) -> Operation[Erased]:
-    """See `Store.forget`."""
-    removed: Removed = yield Forget(session_bytes(session))
+def history(cut: Slice) -> History:
+    """The messages of a cut; what cannot be read is named beside them."""
+    messages: list[Message] = []
+    damaged: list[DamagedRecord] = []
+    for seq, record in cut.rows:
+        try:
+            messages.append(codec.decode(record, seq))
+        except StoredDataError as error:
+            damaged.append(DamagedRecord(seq, str(error)))
+    return History(tuple(messages), tuple(damaged), cut.end, cut.state)
+
+
+def forget(session: str) -> Forget:
+    """Of `Store.forget`."""
+    return Forget(session_bytes(session))
+
+
+def erased(session: str, removed: Removed) -> Erased:
+    """What a forget returns."""
     return Erased(session, removed.messages, removed.bytes, removed.scrubbed)
 
 
-def stat(session: str) -> Operation[Stat]:
-    """See `Store.stat`."""
-    facts: Facts = yield Look(session_bytes(session))
+def look(session: str) -> Look:
+    """Of `Store.stat`."""
+    return Look(session_bytes(session))
+
+
+def stat(session: str, facts: Facts) -> Stat:
+    """What `Store.stat` returns."""
     return Stat(
         session,
         facts.state,
@@ -104,50 +127,29 @@ def stat(session: str) -> Operation[Stat]:
     )
 
 
-def sessions(prefix: str, after: str | None, limit: int) -> Operation[list[str]]:
-    """See `Store.sessions`."""
-    names: Sequence[bytes] = yield _names(prefix, after, limit, gone=False)
+def names(prefix: str, after: str | None, limit: int) -> Names:
+    """Of `Store.sessions`: live ones."""
+    return _names(prefix, after, limit, gone=False)
+
+
+def all_names(prefix: str, after: str | None) -> Names:
+    """A page of every session that left a trace: live, expired and forgotten."""
+    return _names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
+
+
+def texts(names: Sequence[bytes]) -> list[str]:
+    """Session ids as they were given."""
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
-def page_of_names(prefix: str, after: str | None) -> Operation[list[str]]:
-    """One page of every session that left a trace: live, expired and forgotten."""
-    names: Sequence[bytes] = yield _names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
-    return [name.decode("utf-8", "surrogatepass") for name in names]
+def take(session: str) -> Take:
+    """A whole session at one instant."""
+    return Take(session_bytes(session))
 
 
-def take(session: str) -> Operation[SessionCopy]:
-    """A whole session at one instant, ready to be written down."""
-    copy: Copy = yield Take(session_bytes(session))
-    return SessionCopy(session, copy)
-
-
-def put(moved: SessionCopy) -> Operation[bool]:
-    """Write a whole session under its old numbers; False if it is there already, equal."""
-    written: bool = yield Put(session_bytes(moved.session), moved.copy)
-    return written
-
-
-def _ack(session: str, written: Written) -> Ack:
-    return Ack(
-        session,
-        written.first,
-        written.last,
-        written.durability,
-        written.token,
-        repeated=written.repeated,
-    )
-
-
-def _history(cut: Slice) -> History:
-    messages: list[Message] = []
-    damaged: list[DamagedRecord] = []
-    for seq, record in cut.rows:
-        try:
-            messages.append(codec.decode(record, seq))
-        except StoredDataError as error:
-            damaged.append(DamagedRecord(seq, str(error)))
-    return History(tuple(messages), tuple(damaged), cut.end, cut.state)
+def put(moved: SessionCopy) -> Put:
+    """Write a whole session under its old numbers."""
+    return Put(session_bytes(moved.session), moved.copy)
 
 
 def _names(prefix: str, after: str | None, limit: int, *, gone: bool) -> Names:
@@ -185,10 +187,11 @@ def text_bytes(value: object, name: str, bytes_max: int) -> bytes:
 
 def session_bytes(session: object) -> bytes:
     """The bytes of a session id, which must not be empty."""
-    data = text_bytes(session, "session", limits.SESSION_BYTES_MAX)
-    if not data:
+    if isinstance(session, str) and 0 < len(session) <= limits.SESSION_BYTES_MAX // 4:
+        return session.encode("utf-8", "surrogatepass")  # no character takes more than four
+    if session == "":
         raise UsageError("session must not be empty; nothing was sent")
-    return data
+    return text_bytes(session, "session", limits.SESSION_BYTES_MAX)
 
 
 def key_digest(key: str) -> bytes:

@@ -46,22 +46,22 @@ class Writer:
         """The first line."""
         return _line({"holdfast_export": VERSION})
 
-    def session(self, moved: SessionCopy) -> Iterator[str]:
+    def session(self, name: str, copy: Copy) -> Iterator[str]:
         """One line for the session, then one for each record."""
         self._sessions += 1
-        facts = moved.copy.facts
+        facts = copy.facts
         yield _line(
-            _text_field("session", moved.session.encode("utf-8", "surrogatepass"))
+            _text_field("session", name.encode("utf-8", "surrogatepass"))
             | {
                 "state": facts.state.value,
                 "last": facts.last,
                 "ttl_s": None if facts.ttl_ms is None else facts.ttl_ms / 1000,
                 "expires_at_ms": facts.expires_ms,
-                "keys": [[digest.hex(), first, last] for digest, first, last in moved.copy.keys],
-                "messages": len(moved.copy.rows),
+                "keys": [[digest.hex(), first, last] for digest, first, last in copy.keys],
+                "messages": len(copy.rows),
             }
         )
-        for seq, record in moved.copy.rows:
+        for seq, record in copy.rows:
             yield _line({"seq": seq} | _record_field(record))
 
     def trailer(self) -> str:

@@ -240,6 +240,21 @@ def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path)
     reader.close()
 
 
+def test_a_session_that_has_given_all_its_numbers_says_so_and_keeps_what_it_has(
+    store: Store, path: Path
+):
+    store.append("s", say("first"))
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE messages SET place = 1 << 32 | 0xfffffffe")
+    connection.execute("UPDATE sessions SET floor = 0xfffffffd")
+    connection.close()
+    for write in (store.append, store.rewrite):
+        with pytest.raises(holdfast.EngineFull, match="Go on in a new session"):
+            write("s", [say("a"), say("b")])
+    assert store.append("s", say("last")).last == 0xFFFFFFFF
+    assert texts(store.history("s")) == ["first", "last"]
+
+
 def test_a_store_does_not_cross_a_fork(path: Path):
     code = """
 import os, sys

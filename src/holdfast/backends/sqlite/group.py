@@ -88,7 +88,7 @@ class GroupCommit:
         """Carry out one write, in step with those of other threads."""
         pending = Pending(command)
         if self._writing.acquire(blocking=False):
-            group = self._gather(pending)
+            group = (pending,) if self._queue.empty() else self._gather(pending)
             try:
                 self._commit(group)
             finally:

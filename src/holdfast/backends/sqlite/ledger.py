@@ -57,8 +57,9 @@ class Ledger(Tables):
 
     def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
         """Give the next numbers to records; they are written by `flush`."""
-        first = place(row.id, row.last + 1)
-        for at, record in enumerate(records, first):
+        at = place(row.id, row.last)
+        for record in records:
+            at += 1
             row.bytes += len(record)
             self._unwritten += (at, row.bytes, record)
         row.last += len(records)
@@ -85,7 +86,9 @@ class Ledger(Tables):
     def flush(self) -> None:
         """Write what was added, in as few statements as can be."""
         values = self._unwritten
-        for begin in range(0, len(values), 3 * BULK_MAX):
-            rows = values[begin : begin + 3 * BULK_MAX]
-            self._execute(_BULK[len(rows) // 3 - 1], rows)
-        values.clear()
+        while len(values) > 3 * BULK_MAX:
+            self._execute(_BULK[-1], values[: 3 * BULK_MAX])
+            del values[: 3 * BULK_MAX]
+        if values:
+            self._execute(_BULK[len(values) // 3 - 1], values)
+            values.clear()

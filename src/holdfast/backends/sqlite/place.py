@@ -85,6 +85,23 @@ class Watch:
     def missing(self) -> str | None:
         """The name that no longer leads to its file, or None if all is well.
 
+        Each write asks, so mostly only whether the database's name is there: that notices a
+        directory that was moved or removed. Every few milliseconds it looks more closely.
+        """
+        now_s = time.monotonic()
+        if now_s - self._seen_s < RECENT_S and os.access(self._path, os.F_OK):
+            return None
+        gone = self._look()
+        self._seen_s = -RECENT_S if gone else now_s
+        return gone
+
+    def missing_lately(self) -> str | None:
+        """The same for readers, who need not look at all when all was well a moment ago."""
+        return None if time.monotonic() - self._seen_s < RECENT_S else self.missing()
+
+    def _look(self) -> str | None:
+        """Is the database the same file, and is its -wal file there?
+
         Of the -wal file only the name is looked up. To ask for its times would make Linux
         keep exact ones, and each sync after it half as slow again.
         """
@@ -95,12 +112,3 @@ class Watch:
         if found.st_ino != self._inode or found.st_dev != self._device:
             return self._path
         return None if os.access(self._log, os.F_OK) else self._log
-
-    def missing_lately(self) -> str | None:
-        """The same for readers, who need not look when all was well a moment ago."""
-        now_s = time.monotonic()
-        if now_s - self._seen_s < RECENT_S:
-            return None
-        gone = self.missing()
-        self._seen_s = -RECENT_S if gone else now_s
-        return gone

@@ -30,6 +30,8 @@ from holdfast.model import Durability, SessionState
 
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
+LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
+"""Up to here a session has numbers for any batch."""
 
 
 def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> Written:
@@ -39,7 +41,8 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
         used = ledger.key(row, command.key)
         if used is not None:
             return Written(*used, level, repeated=True)
-    _check(command, row, now_ms)
+    if command.expect is not None or (row is not None and row.last > LAST_MAX):
+        _check(command, row, now_ms)
     if row is None:
         row = ledger.add_session(command.session)
     elif row.expires_ms is not None and row.state_at(now_ms) is SessionState.EXPIRED:
@@ -54,7 +57,8 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
 def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) -> Written:
     """Remove what is visible and add records in its place."""
     row = ledger.session(command.session)
-    _check(command, row, now_ms)
+    if command.expect is not None or (row is not None and row.last > LAST_MAX):
+        _check(command, row, now_ms)
     if row is None:
         row = ledger.add_session(command.session)
     else:
@@ -64,9 +68,8 @@ def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) ->
 
 
 def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
-    if command.expect is not None:
-        end = 0 if row is None else row.end_at(now_ms)
-        check_expect(command.expect, end, operation=command.operation, backend=BACKEND)
+    end = 0 if row is None else row.end_at(now_ms)
+    check_expect(command.expect, end, operation=command.operation, backend=BACKEND)
     if row is not None and row.last + len(command.records) > limits.NUMBER_MAX:
         raise EngineFull(
             f"the session has given {row.last} numbers and can give {limits.NUMBER_MAX} at most. "

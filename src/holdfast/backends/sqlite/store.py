@@ -103,7 +103,8 @@ class SqliteBackend(SqliteSetup):
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
-        self._check_process()
+        if self._closed or self._process != os.getpid():
+            self._refuse()
         if not command.writes:
             return self._read(command)
         reply: R = self._group.run(command)
@@ -111,7 +112,8 @@ class SqliteBackend(SqliteSetup):
 
     def submit(self, command: Command[R]) -> asyncio.Future[R]:
         """Queue a write; its future belongs to the running event loop."""
-        self._check_process()
+        if self._closed or self._process != os.getpid():
+            self._refuse()
         return self._group.submit(command)
 
     def close(self) -> None:
@@ -126,7 +128,9 @@ class SqliteBackend(SqliteSetup):
 
     def _commit(self, group: Sequence[Pending]) -> None:
         try:
-            self._opened(self._database.watch.missing()).writer.commit(group)
+            gone = self._database.watch.missing()
+            database = self._database if gone is None else self._opened(gone)
+            database.writer.commit(group)
         except HoldfastError as error:
             for pending in group:
                 pending.error = error
@@ -175,15 +179,14 @@ class SqliteBackend(SqliteSetup):
             self.path, self._namespace, create=create, busy_timeout_s=self._busy_timeout_s
         )
 
-    def _check_process(self) -> None:
+    def _refuse(self) -> None:
         if self._process != os.getpid():
             raise StoreClosed(
                 "this store was opened by another process; nothing was sent. A SQLite connection "
                 "must not cross a fork: connect again in the child",
                 backend=BACKEND,
             )
-        if self._closed:
-            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+        raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
 class AsyncSqliteBackend(SqliteSetup):

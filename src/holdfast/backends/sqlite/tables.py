@@ -158,4 +158,4 @@ class Tables:
 
 def place(session: int, seq: int) -> int:
     """Where a message stands in the one b-tree of all messages."""
-    return session << _NUMBER_BITS | min(seq, limits.NUMBER_MAX)
+    return (session << _NUMBER_BITS) + seq

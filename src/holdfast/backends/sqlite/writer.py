@@ -80,15 +80,14 @@ class Writer:
                 self._forgot |= type(command) is Forget
             except HoldfastError as error:  # a decision: it was taken before anything changed
                 pending.error = error
-        self._sweep(now_ms)
+        if time.monotonic() >= self._sweep_at_s:
+            self._sweep(now_ms)
         self._ledger.flush()
 
     def _sweep(self, now_ms: int) -> None:
         """Free the room of an expired session now and then, a bounded bit inside a write."""
-        now_s = time.monotonic()
-        if now_s >= self._sweep_at_s:
-            swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
-            self._sweep_at_s = now_s + (0.0 if swept else SWEEP_INTERVAL_S)
+        swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
+        self._sweep_at_s = time.monotonic() + (0.0 if swept else SWEEP_INTERVAL_S)
 
     def _scrub(self, group: Sequence[Pending]) -> None:
         """Empty the -wal file, so that no copy of what was forgotten is left in it.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
@@ -18,7 +18,7 @@ SLOTS: Final = 16_384
 NODES: Final = 3
 
 
-class RedisCluster:
+class RedisCluster(Block):
     """Three Redis engines that are one cluster; each of `nodes` can be killed alone.
 
     Redis lets no new primary take writes for its first two seconds, so a start takes as long.
@@ -69,20 +69,8 @@ class RedisCluster:
         """The last lines of every node's log."""
         return "\n".join(f"node {at}:\n{node.log(lines)}" for at, node in enumerate(self.nodes))
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _enter(self) -> object:
+        return self.start()
 
     def kill(self) -> Evidence:
         """SIGKILL every process of every node and wait until each is gone."""

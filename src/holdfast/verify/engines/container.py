@@ -6,10 +6,10 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.ports import HOST, Port, reserve_port
 from holdfast.verify.engines.protocol import Evidence
@@ -25,7 +25,7 @@ _KILLED: Final = 137
 """Exit code of a container whose first process ended by SIGKILL."""
 
 
-class ContainerEngine:
+class ContainerEngine(Block):
     """A container on a host port that we chose, so that it survives kill and start.
 
     Its data are in a volume of their own, which goes with `close`. A subclass supplies the
@@ -165,20 +165,8 @@ class ContainerEngine:
             facts={"before": before, "after": after},
         )
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _enter(self) -> object:
+        return self.start()
 
     def command(self) -> list[str]:
         """What runs in the container."""

@@ -9,10 +9,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines import keeper
 from holdfast.verify.engines.ports import Port, is_free, reserve_port
 from holdfast.verify.engines.protocol import Evidence
@@ -27,7 +27,7 @@ _PORT_TRIES: Final = 5
 _LOG_BYTES_MAX: Final = 256 * 1024
 
 
-class LocalProcess:
+class LocalProcess(Block):
     """What engines and services share. Each adds its command line and how it is asked."""
 
     bus_offset = 0
@@ -161,20 +161,8 @@ class LocalProcess:
             return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
         return ""
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _enter(self) -> object:
+        return self.start()
 
     # Powers
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from holdfast.errors import UsageError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.providers import Order
 from holdfast.verify.engines.rundir import RunDir
 
 
-class SqliteEngine:
+class SqliteEngine(Block):
     """A directory of its own with a database file in it. It has no process to kill."""
 
     provider = "local"
@@ -72,13 +72,5 @@ class SqliteEngine:
         """Always empty: SQLite keeps none."""
         return ""
 
-    def __enter__(self) -> Self:
+    def _enter(self) -> object:
         return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

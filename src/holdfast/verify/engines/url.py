@@ -12,11 +12,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from holdfast.errors import EngineMissing, UsageError, VerifyError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.drivers import postgres_connection, redis_client, settings_by_url
 from holdfast.verify.engines.place import Place, is_permitted, looks_like_production, refusal
@@ -67,7 +67,7 @@ def url_variable(kind: str) -> str:
     return f"HOLDFAST_{kind.upper()}_URL"
 
 
-class UrlEngine:
+class UrlEngine(Block):
     """A running server of which we use one namespace, and over which we have no power."""
 
     kind: str
@@ -137,20 +137,8 @@ class UrlEngine:
         """Its log is not ours to read."""
         return f"({self.place.name} keeps its log; {lines} lines were asked for)"
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _enter(self) -> object:
+        return self.start()
 
     def _check(self) -> None:
         self._version = self._ask_version()

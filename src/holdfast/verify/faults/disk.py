@@ -19,10 +19,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import tree, users_of
 from holdfast.verify.undo import Undo
@@ -50,7 +50,7 @@ class DiskFault(Protocol):
         """Leave nothing behind."""
 
 
-class SmallDisk:
+class SmallDisk(Block):
     """A small file system of our own, for an engine's `storage` or a SQLite file."""
 
     mechanism = "tmpfs"
@@ -110,17 +110,6 @@ class SmallDisk:
                 self.path.rmdir()
         self._undo.cancel()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _allocate(self, wanted_bytes: int) -> None:
         """Grow the filler by so much."""
         with self._filler.open("ab") as filler:
@@ -140,7 +129,7 @@ class SmallDisk:
             probe.unlink(missing_ok=True)
 
 
-class FileSizeLimit:
+class FileSizeLimit(Block):
     """Running processes that may write no file any further. Needs no root."""
 
     mechanism = "rlimit"
@@ -195,17 +184,6 @@ class FileSizeLimit:
         """The limits of before, where a process is still there."""
         if self._before:
             self.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _limit(self, pid: int) -> int | None:
         """Allow it no byte more; the limit that the kernel then tells, None if it is gone."""

@@ -12,10 +12,10 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.undo import Undo
 
@@ -25,7 +25,7 @@ _IMMUTABLE: Final = 0x10
 _WRITE_BITS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
-class MovedAway:
+class MovedAway(Block):
     """A directory that is not where it was. Open files in it stay open, as on a real disk."""
 
     def __init__(self, directory: Path) -> None:
@@ -71,18 +71,13 @@ class MovedAway:
             facts={"inode": inode, "made_meanwhile": meanwhile},
         )
 
-    def __enter__(self) -> Self:
-        self.apply()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Put it back, if it is away."""
         if self.kept.exists():
             self.release()
+
+    def _enter(self) -> object:
+        return self.apply()
 
     @staticmethod
     def _stat(path: Path) -> os.stat_result | None:
@@ -91,7 +86,7 @@ class MovedAway:
         return None
 
 
-class ReadOnly:
+class ReadOnly(Block):
     """A directory in which nothing can be written, made or removed.
 
     `immutable`  root, where the file system has that flag: holds for every user, also for
@@ -151,18 +146,13 @@ class ReadOnly:
             raise FaultNotProven(f"{self.path} was released and a write fails: {os.strerror(code)}")
         return Evidence(fault="read-write", seen=f"a write in {self.path.name} worked")
 
-    def __enter__(self) -> Self:
-        self.apply()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Make it writable, if it is not."""
         if self._flagged or self._modes:
             self.release()
+
+    def _enter(self) -> object:
+        return self.apply()
 
     def _make_immutable(self) -> bool:
         """Flag everything in it; False, and nothing changed, where that is not possible."""

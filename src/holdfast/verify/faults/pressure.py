@@ -6,11 +6,11 @@ import contextlib
 import secrets
 import socket
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from holdfast.errors import FaultNotProven, UsageError
+from holdfast.verify.blocks import Block
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
 from holdfast.verify.engines.protocol import Evidence
 
@@ -33,7 +33,7 @@ class _Held(Protocol):
     def give_back(self) -> None: ...
 
 
-class ConnectionsHeld:
+class ConnectionsHeld(Block):
     """Every connection that an engine allows is held by us; a new client is turned away."""
 
     def __init__(self, url: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
@@ -61,17 +61,12 @@ class ConnectionsHeld:
         """Let go of them. Releasing twice does nothing."""
         self._held.give_back()
 
-    def __enter__(self) -> Self:
-        self.apply()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let go of them."""
         self.release()
+
+    def _enter(self) -> object:
+        return self.apply()
 
 
 class _RedisConnections:
@@ -204,7 +199,7 @@ class _PostgresConnections:
         )
 
 
-class MemoryLimit:
+class MemoryLimit(Block):
     """A Redis that has less memory than it needs: it evicts keys, or refuses writes.
 
     With `policy="noeviction"` writes fail with OOM; with any other, keys of others vanish.
@@ -240,17 +235,12 @@ class MemoryLimit:
                     client.config_set(name, value)
             self._before = {}
 
-    def __enter__(self) -> Self:
-        self.apply()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """The limit of before."""
         self.release()
+
+    def _enter(self) -> object:
+        return self.apply()
 
     def _evict(self, client: redis.Redis) -> Evidence:
         """Lower the limit until keys go: a small key may hide in memory that is not data."""
