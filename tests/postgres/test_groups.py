@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Conflict, Store, limits
+from holdfast import Conflict, EngineFull, Store, limits
 from holdfast.backends.postgres.lanes import GROUP_BYTES_MAX, Lanes, Pending
 from holdfast.commands import Append
 from holdfast.verify.engines.postgres import PostgresEngine
@@ -122,3 +122,37 @@ def test_an_append_can_be_taken_back_only_while_it_waits(which: int):
     assert lanes.enter(one)
     assert not lanes.enter(two)
     assert lanes.withdraw((one, two)[which]) is bool(which)
+
+
+def test_a_caller_that_went_away_leaves_nobody_stuck():
+    """Ctrl-C while it waits: first in the queue, then at the head of a group, then in flight."""
+    lanes = Lanes()
+    running, gone, after = pending("a"), pending("a"), pending("a")
+    assert lanes.enter(running)
+    assert not lanes.enter(gone)
+    assert not lanes.enter(after)
+    lanes.leave([running])
+    assert gone.group == [gone, after]
+    lanes.abandon(gone)
+    assert after.group == [after], "the lead went on to the next"
+    late = pending("a")
+    assert not lanes.enter(late)
+    lanes.abandon(late)
+    after.again = after.abandoned = True
+    assert lanes.leave([after]) is False
+    assert lanes.enter(pending("a")), "the lane is free again"
+
+
+def test_a_session_that_has_given_all_its_numbers_says_so_and_keeps_what_it_has(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    store = connect(postgres_engine)
+    store.append("s", say("first"))
+    admin.execute("UPDATE holdfast.messages SET seq = 4294967294")
+    admin.execute("UPDATE holdfast.sessions SET last = 4294967294, floor = 4294967293")
+    for write in (store.append, store.rewrite):
+        with pytest.raises(EngineFull, match="Go on in a new session"):
+            write("s", [say("a"), say("b")])
+    assert store.append("s", say("last")).last == 0xFFFFFFFF
+    assert texts(store.history("s")) == ["first", "last"]
+    assert store.history("s", limit=1).last == 0xFFFFFFFF

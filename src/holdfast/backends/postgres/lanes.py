@@ -30,7 +30,7 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 class Pending:
     """One append on its way: then its reply or its error, or the lead of a group that it is in."""
 
-    __slots__ = ("again", "alone", "command", "group", "outcome")
+    __slots__ = ("abandoned", "again", "alone", "command", "group", "outcome")
 
     def __init__(self, command: Append) -> None:
         self.command = command
@@ -38,6 +38,8 @@ class Pending:
         """Its session was held by somebody else: nothing of it is written, and it goes again."""
         self.alone = False
         """Then it waits for that session in the server, together with no other one."""
+        self.abandoned = False
+        """Its caller has gone (Ctrl-C), so it must not be sent again, nor lead others."""
         self.outcome: Any = None
         self.group: Sequence[Pending] = ()
 
@@ -126,7 +128,11 @@ class Lanes:
         Whoever is to go again queues in front. True if that is the leader, who calls this;
         an interrupted leader goes nowhere, and leaves those behind it without an outcome.
         """
-        again = [] if interrupted else [pending for pending in group if pending.again]
+        again = (
+            []
+            if interrupted
+            else [pending for pending in group if pending.again and not pending.abandoned]
+        )
         with self._changing:
             del self._under_way[group[0]]
             self._busy.difference_update(pending.command.session for pending in group)
@@ -148,6 +154,21 @@ class Lanes:
                 return False
             self._queue.remove(pending)
             return True
+
+    def abandon(self, pending: Pending) -> None:
+        """Its caller stopped waiting: take it back if it waits, or pass on the lead that it got."""
+        with self._changing:
+            pending.abandoned = True
+            if pending in self._queue:
+                self._queue.remove(pending)
+            if pending.group:
+                del self._under_way[pending]
+                self._busy.difference_update(one.command.session for one in pending.group)
+                self._queue.extendleft(reversed(pending.group[1:]))
+                pending.group = ()
+            leaders = self._send()
+        for leader in leaders:
+            leader.wake()
 
     def nudge(self) -> None:
         """Called by one that has waited for long: perhaps what is under way is merely stuck."""

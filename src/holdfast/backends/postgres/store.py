@@ -131,8 +131,12 @@ class PostgresBackend(PostgresSetup):
         pending = ThreadPending(command)
         waits = not self._lanes.enter(pending)
         while True:
-            if waits:
-                self._wait(pending)
+            try:
+                if waits:
+                    self._wait(pending)
+            except BaseException:
+                self._lanes.abandon(pending)
+                raise
             group, pending.group = pending.group, ()
             if not group:
                 return pending.result()
@@ -210,8 +214,12 @@ class AsyncPostgresBackend(PostgresSetup):
         pending = TaskPending(command)
         waits = not self._lanes.enter(pending)
         while True:
-            if waits:
-                await self._wait(pending)
+            try:
+                if waits:
+                    await self._wait(pending)
+            except BaseException:
+                self._lanes.abandon(pending)
+                raise
             group, pending.group = pending.group, ()
             if not group:
                 return pending.result()
