@@ -31,6 +31,8 @@ BACKENDS: Final = {
         ),
         ("holdfast.backends.redis", "holdfast[redis]"),
     ),
+    "postgresql": ("holdfast.backends.postgres", "holdfast[postgres]"),
+    "postgres": ("holdfast.backends.postgres", "holdfast[postgres]"),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 
