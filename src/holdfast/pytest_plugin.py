@@ -75,9 +75,21 @@ def pytest_configure(config: pytest.Config) -> None:
             )
 
 
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> None:
+    """Under pytest-xdist: refuse a changed suite here, where a worker can still report it."""
+    worker = hasattr(collector.config, "workerinput")
+    if worker and name == "holdfast_suite" and isinstance(collector, pytest.Module):
+        try:
+            _check_suite(collector)
+        except pytest.UsageError as error:
+            raise collector.CollectError(str(error)) from error
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses an engine's fixture, then leave out what was not asked for."""
+    for module in {item.getparent(pytest.Module) for item in items}:
+        _check_suite(module)
     only, without = _names(config, "--holdfast-only"), _names(config, "--holdfast-without")
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -188,6 +200,14 @@ def app_service(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servic
     request.node.stash.setdefault(_opened_key, []).append(opened)
     yield start
     _close_all(opened)
+
+
+def _check_suite(module: pytest.Module | None) -> None:
+    """Refuse a module that took the contract suite and replaced or silenced a test of it."""
+    if module is not None and hasattr(module.obj, "holdfast_suite"):
+        from holdfast.verify.suite.guard import check_module  # noqa: PLC0415 - as above
+
+        check_module(module.obj)
 
 
 def _close_all(opened: list[Any]) -> None:

@@ -30,6 +30,8 @@ class Target:
     ttl_s: float | None = None
     """The time to live that `open()`'s store gives its sessions, where it claims `expiring`."""
     definite: tuple[type[BaseException], ...] = ()
+    previous: Callable[[], Any] | None = None
+    """Opens the store of an earlier release on the same data, to see that its records are read."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What to write into the report about how it was set up."""
 

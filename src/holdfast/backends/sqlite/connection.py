@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,7 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
     try:
         connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
         try:
-            _make_ready(connection, path)
+            _make_ready_in_turn(connection, path, busy_timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -55,8 +56,28 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
     return connection
 
 
+def _make_ready_in_turn(connection: apsw.Connection, path: Path, busy_timeout_s: float) -> None:
+    """Several processes may make the file at once; SQLite itself does not wait at every step.
+
+    The change to WAL asks for a lock while it holds another, which is refused at once.
+    """
+    deadline_s = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            return _make_ready(connection, path)
+        except apsw.BusyError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.001)
+
+
 def _make_ready(connection: apsw.Connection, path: Path) -> None:
-    fresh = _whose(connection, path) == 0
+    # One cut: between two reads of its own, another process may have made our tables.
+    connection.execute("BEGIN")
+    try:
+        fresh = _whose(connection, path) == 0
+    finally:
+        connection.execute("ROLLBACK")
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
     _migrate(connection, path)
     # Begins the -wal file, whose place is watched from now on.

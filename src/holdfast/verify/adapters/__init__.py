@@ -1,0 +1,1 @@
+"""Any store, behind one small surface."""

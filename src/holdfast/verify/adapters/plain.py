@@ -1,0 +1,154 @@
+"""Any store, ours or a stranger's, sync or async, behind one small sync surface.
+
+Nothing is detected that has to be claimed: a key is passed to whoever claims `exactly-once`.
+What is looked at is only the shape of a thing: our own classes, and whether an answer has to
+be awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from holdfast.contract import AsyncStore, Store
+from holdfast.errors import NotApplied, UsageError
+from holdfast.model import Message
+from holdfast.verify.target import Target
+
+Turn = Mapping[str, Any]
+"""A message for a store that is not ours: `role`, `content` and `id`."""
+
+FIELDS: Final = ("role", "content", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One answer of `history`, oldest first. `damaged` are words about what cannot be read."""
+
+    messages: tuple[dict[str, Any], ...]
+    damaged: tuple[str, ...] = ()
+    seqs: tuple[int, ...] | None = None
+
+    def ids(self) -> list[str]:
+        """The ids, or the text of a message that came back without one."""
+        return [str(message.get("id", message.get("content"))) for message in self.messages]
+
+
+class Client:
+    """One client of a store under test. Sync, whatever the store is; for one thread."""
+
+    def __init__(self, target: Target) -> None:
+        """Open the store; whatever `open()` raises comes through."""
+        self._runner: asyncio.Runner | None = None
+        self._definite = (*target.definite, NotApplied, UsageError)
+        try:
+            self._store = self._wait(target.open())
+            _check_shape(self._store)
+        except BaseException:
+            self._stop()
+            raise
+
+    def append(
+        self, session: str, messages: Sequence[Turn], *, key: str | None = None
+    ) -> tuple[int, ...] | None:
+        """Append them as one batch; returns the numbers that our own stores give."""
+        with_key: dict[str, Any] = {} if key is None else {"key": key}
+        if isinstance(self._store, Store | AsyncStore):
+            ours = [_message(message) for message in messages]
+            ack = self._wait(self._store.append(session, ours, **with_key))
+            return tuple(range(ack.first, ack.last + 1))
+        self._wait(self._store.append(session, [dict(each) for each in messages], **with_key))
+        return None
+
+    def history(self, session: str, *, limit: int | None = None) -> Read:
+        """What it shows: the newest `limit`, or all."""
+        return _read(self._wait(self._store.history(session, limit=limit)))
+
+    def forget(self, session: str) -> None:
+        """Have it forget a session."""
+        self._wait(self._store.forget(session))
+
+    def is_definite(self, error: BaseException) -> bool:
+        """Whether the error says that the write did not happen."""
+        return isinstance(error, self._definite)
+
+    def close(self) -> None:
+        """Close the store, where it can be closed."""
+        try:
+            close = getattr(self._store, "close", None) or getattr(self._store, "aclose", None)
+            if close is not None:
+                self._wait(close())
+        finally:
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wait(self, answer: Any) -> Any:
+        """The answer itself; an awaitable is waited for, all of a client on one event loop."""
+        if not inspect.isawaitable(answer):
+            return answer
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def wait() -> Any:
+            return await answer
+
+        return self._runner.run(wait())
+
+    def _stop(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+
+def _check_shape(store: object) -> None:
+    missing = [name for name in ("append", "history", "forget") if not hasattr(store, name)]
+    if missing:
+        raise UsageError(
+            f"open() returned {type(store).__name__}, which has no {', '.join(missing)}; a store "
+            "has append(session, messages), history(session, limit) and forget(session)"
+        )
+
+
+def _message(turn: Turn) -> Message:
+    extra = {name: value for name, value in turn.items() if name not in FIELDS}
+    return Message(turn["role"], turn["content"], id=turn["id"], extra=extra)
+
+
+def _read(answer: Any) -> Read:
+    """Take a sequence of dictionaries, or of objects with these attributes, as it is."""
+    if answer is None or isinstance(answer, str | bytes | Mapping) or not _listable(answer):
+        raise UsageError(
+            f"history() returned {type(answer).__name__}; a list of messages is needed, "
+            "empty where there is none"
+        )
+    listed = list(answer)
+    seqs = [getattr(each, "seq", None) for each in listed]
+    numbered = bool(seqs) and all(isinstance(seq, int) for seq in seqs)
+    return Read(
+        tuple(_turn(each) for each in listed),
+        tuple(str(each) for each in getattr(answer, "damaged", ())),
+        tuple(seq for seq in seqs if seq is not None) if numbered else None,
+    )
+
+
+def _listable(answer: Any) -> bool:
+    return isinstance(answer, Iterable)
+
+
+def _turn(message: Any) -> dict[str, Any]:
+    if isinstance(message, Mapping):
+        return dict(message)
+    return {name: getattr(message, name) for name in FIELDS if hasattr(message, name)}

@@ -1,0 +1,103 @@
+"""durable: what was acknowledged survives."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.verify.history import Event
+from holdfast.verify.suite.judging import ids, judged, killable, new_session, recorded
+from holdfast.verify.suite.peers import Peer, Work, finish, listen, peers
+from holdfast.verify.suite.record import Recorded
+from holdfast.verify.target import Target
+
+WRITERS = 3
+ACKS_BEFORE_FAULT = 20
+APPENDS_MAX = 20_000
+"""A writer that nobody kills ends after so many."""
+
+
+def test_messages_are_there_for_a_client_that_opens_later(target: Target) -> None:
+    """What one client wrote and closed, the next one reads."""
+    events: list[Event] = []
+    session = new_session()
+    with recorded(target, events, 1) as writer:
+        for name in ids("m", 10):
+            writer.append(session, [name])
+    with recorded(target, events, 2) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def test_messages_survive_sigkill_of_their_writers(target: Target) -> None:
+    """Writers are killed in the middle of their work; every ack that they saw must hold."""
+    session = new_session()
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
+        listen(crew, lambda: busy(crew))
+        faults = [peer.kill() for peer in crew]
+        events = [event for peer in crew for event in peer.events] + faults
+    with recorded(target, events) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def test_messages_survive_sigkill_of_the_engine(target: Target) -> None:
+    """The engine is killed under its writers and started again on the same data."""
+    engine = killable(target)
+    session = new_session()
+    events: list[Event] = []
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
+        listen(crew, lambda: busy(crew))
+        engine.kill()
+        events.append(Event("fault", time.monotonic_ns(), name="kill"))
+        for peer in crew:  # whether it has noticed or waits for an answer: it is done
+            peer.kill()
+            events += peer.events
+    engine.start()
+    with recorded(target, events) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def test_messages_survive_a_clean_restart_of_the_engine(target: Target) -> None:
+    """The engine is stopped as its makers wish, and started again."""
+    engine = killable(target)
+    session = new_session()
+    events: list[Event] = []
+    with recorded(target, events, 1) as writer:
+        for name in ids("m", 10):
+            writer.append(session, [name])
+    engine.stop()
+    engine.start()
+    with recorded(target, events, 2) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def test_concurrent_writers_lose_nothing(target: Target) -> None:
+    """Several processes write to one session at once, as two requests of one user do."""
+
+    def work(prefix: str) -> Work:
+        return lambda client: [client.append(session, [name]) for name in ids(prefix, 25)]
+
+    session = new_session()
+    with peers(target, [work(f"w{number}") for number in range(WRITERS)]) as crew:
+        events = finish(crew)
+    with recorded(target, events) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def endless(session: str, prefix: str) -> Work:
+    """Appends one message after the other for as long as it lives, or until one fails."""
+
+    def work(client: Recorded) -> None:
+        for name in ids(prefix, APPENDS_MAX):
+            if not client.append(session, [name]):
+                return
+
+    return work
+
+
+def busy(crew: list[Peer]) -> bool:
+    """Whether each has seen enough acks for a fault to mean something, or has ended."""
+    return all(peer.ended or peer.acks() >= ACKS_BEFORE_FAULT for peer in crew)

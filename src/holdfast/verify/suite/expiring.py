@@ -1,0 +1,115 @@
+"""expiring: a session expires as a whole, not before its time and not after."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.verify.adapters.plain import Client
+from holdfast.verify.history import Event
+from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded
+from holdfast.verify.suite.peers import listen, peers
+from holdfast.verify.suite.record import LATE_S, Recorded
+from holdfast.verify.target import Target
+
+TTL_MAX_S: Final = 3.0
+"""A test does not wait longer than this for a session to expire."""
+_POLL_S: Final = 0.01
+WRITERS: Final = 8
+SESSIONS_MAX: Final = 2000
+
+
+def test_a_session_expires_on_time_and_as_a_whole(target: Target) -> None:
+    """It is all there for all of its time, and all gone after it."""
+    ttl_s = _ttl_s(target)
+    events: list[Event] = []
+    sizes: set[int] = set()
+    session = new_session()
+    with recorded(target, events) as client:
+        client.append(session, ids("a", 3))
+        client.append(session, ["b.0"])
+        end_s = time.monotonic() + ttl_s + 2 * LATE_S
+
+        def gone() -> bool:
+            sizes.add(len(client.read(session) or ()))
+            return 0 in sizes
+
+        _poll(gone, end_s)
+    hold("expiring", sizes <= {0, 4}, f"of 4 messages, reads showed {sorted(sizes)} of them")
+    judged("expiring", target, events)
+
+
+def test_each_write_starts_the_time_of_the_whole_session_anew(target: Target) -> None:
+    """Written to in time, again and again, it is all there; and then all of it goes."""
+    ttl_s = _ttl_s(target)
+    events: list[Event] = []
+    session = new_session()
+    shown: list[tuple[int, int]] = []
+    with recorded(target, events) as client:
+        for written, name in enumerate(ids("m", 4), 1):
+            client.append(session, [name])
+            next_s = time.monotonic() + 0.45 * ttl_s
+
+            def look(written: int = written) -> bool:
+                shown.append((written, len(client.read(session) or ())))
+                return False
+
+            _poll(look, next_s)
+        _poll(lambda: client.read(session) == [], time.monotonic() + ttl_s + 2 * LATE_S)
+    if _longest_gap_s(events) < ttl_s - LATE_S:  # otherwise part of it may rightly be gone
+        part = [pair for pair in shown if 0 < pair[1] < pair[0]]
+        hold("expiring", not part, f"(written, shown): part of a session is gone, {part[:3]}")
+    judged("expiring", target, events)
+
+
+def test_no_crash_leaves_a_session_that_never_expires(target: Target) -> None:
+    """Writers are killed, each in the middle of a new session; the refresh is part of the write."""
+    ttl_s = _ttl_s(target)
+
+    def work(client: Recorded) -> None:
+        for _ in range(SESSIONS_MAX):
+            client.append(new_session(), ["m"])
+
+    with peers(target, [work] * WRITERS) as crew:
+        for peer in crew:
+            listen([peer], lambda peer=peer: peer.ended or peer.acks() > 1)  # type: ignore[misc]
+            peer.kill()
+        end_s = time.monotonic() + ttl_s + LATE_S
+        last = [[e.session for e in peer.events if e.session][-1] for peer in crew]
+    with Client(target) as client:
+        left = set(last)
+
+        def gone() -> bool:
+            left.intersection_update([name for name in left if client.history(name).messages])
+            return not left
+
+        _poll(gone, end_s)
+        kept = len(left)
+    hold("expiring", not kept, f"{kept} of {WRITERS} writers that died left what never expires")
+
+
+def _ttl_s(target: Target) -> float:
+    if target.ttl_s is None:
+        hold("expiring", False, "it is claimed, and Target(ttl_s=…) does not say after how long")
+    ttl_s = float(target.ttl_s or 0)
+    if ttl_s > TTL_MAX_S:
+        cannot(
+            f"a time to live of {ttl_s:g} s is too long to wait for; give the target a short one"
+        )
+    return ttl_s
+
+
+def _longest_gap_s(events: list[Event]) -> float:
+    """The longest time from the beginning of one append to the end of the next."""
+    begun = {e.op: e.time_ns for e in events if e.type == "invoke" and e.f == "append"}
+    ended = [e.time_ns for e in events if e.type != "invoke" and e.op in begun]
+    gaps = [end - begin for begin, end in zip(begun.values(), ended[1:], strict=False)]
+    return max(gaps, default=0) / 1e9
+
+
+def _poll(done: Callable[[], bool], end_s: float) -> None:
+    """Ask until it is done or the time is over, and once more after that."""
+    while not done() and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+    done()
