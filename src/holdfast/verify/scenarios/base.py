@@ -152,8 +152,10 @@ def _denied(
         anomaly
         for anomaly in anomalies
         if anomaly.name == "phantom"
-        and (writer := history.writers.get(anomaly.message)) is not None
-        and writer.status == "fail"
+        and any(
+            append.status == "fail" and anomaly.message in append.ids()
+            for append in history.sessions[anomaly.session].appends
+        )
     ]
     if denied:
         words = f'an append said "not done", and its message {denied[0].message!r} is there'

@@ -50,7 +50,7 @@ class KillClients(Scenario):
             if not in_flight and not crew.trouble:
                 crew.trouble.append("no SIGKILL met a client in the middle of an operation")
             killed = sum(client.killed for client in crew.clients)
-            kept = f"after {killed} SIGKILLs, {in_flight} in the middle of an operation"
+            kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
             return bench.conclude(self, crew, kept)
 
     def _kill(self, bench: Bench, crew: Crew, client: ClientProcess) -> int:
@@ -80,9 +80,7 @@ class PauseClient(Scenario):
             for _ in range(PAUSES if working else 0):
                 crew.until_acknowledged(20)
                 self._pause(bench, crew, working[0])
-            kept = (
-                f"{PAUSES} times a process slept for {PAUSED_S:g} s in the middle of an operation"
-            )
+            kept = f"{PAUSES} pauses in the middle of an operation"
             return bench.conclude(self, crew, kept)
 
     def _pause(self, bench: Bench, crew: Crew, client: ClientProcess) -> None:
@@ -124,7 +122,7 @@ class DiskFull(Scenario):
             crew.until_acknowledged(bench.amount(40))
             if working:
                 self._fill(bench, crew, working, outages)
-            outcome = bench.conclude(self, crew, "what was acknowledged on a full disk is there")
+            outcome = bench.conclude(self, crew, "a full disk")
             outcome.findings += outages.findings(crew)
             return outcome
 

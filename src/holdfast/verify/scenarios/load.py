@@ -34,7 +34,7 @@ class Concurrency(Scenario):
             for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
                 client.go()
             crew.until_acknowledged(bench.amount(500))
-            kept = f"{crew.acknowledged()} appends of {CLIENTS} processes at once"
+            kept = f"{crew.acknowledged()} appends by {CLIENTS} processes at once"
             return bench.conclude(self, crew, kept)
 
 
@@ -57,7 +57,7 @@ class LateRetry(Scenario):
             for client in crew.hire(script=script):
                 client.go()
             crew.until(lambda: not any(client.alive for client in crew.clients))
-            kept = "nothing forgotten came back" + (" by a late retry" if keyed else "")
+            kept = "late retries" if keyed else "reads by another process"
             return bench.conclude(self, crew, kept)
 
 
@@ -105,7 +105,7 @@ class Expiry(Scenario):
             crew.until(lambda: not any(c.alive for c in crew.clients), within_s=within_s)
             header = {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S}
             outcome = bench.conclude(
-                self, crew, f"gone {ttl_s:g} s after the last write, whole", header=header
+                self, crew, f"gone {ttl_s:g} s after their last write", header=header
             )
             return _with_proof(self, bench, outcome, ttl_s)
 

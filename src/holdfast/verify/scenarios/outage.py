@@ -30,12 +30,14 @@ class Outages:
         mine = list(clients)
         back_s = crew.bounds.recover_s
         crew.until(
-            lambda: all(c.last_ok_ns > ended_ns or not c.alive for c in mine), within_s=back_s
+            lambda: all(c.works_since(ended_ns) or not c.alive for c in mine), within_s=back_s
         )
-        stuck = [client.name for client in mine if client.last_ok_ns <= ended_ns]
+        stuck = [client.name for client in mine if not client.works_since(ended_ns)]
         if stuck:
             words = _last_error(crew, stuck[0])
-            self.stuck.append(f"{len(stuck)} clients got no answer for {back_s:g} s after: {words}")
+            self.stuck.append(
+                f"{len(stuck)} clients could not write and read for {back_s:g} s after: {words}"
+            )
 
     def findings(self, crew: Crew) -> Iterator[Finding]:
         """What this says of `loud`."""

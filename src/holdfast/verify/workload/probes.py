@@ -62,7 +62,8 @@ def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
         wrong = [w for w, s, m in accepted if not (_same(surface, s, m) and _same(again, s, m))]
     finally:
         again.close()
-    yield _finding("faithful", wrong, len(accepted), refused, "did not come back as it went in")
+    odd = f"{len(accepted)} odd messages"
+    yield _finding("faithful", wrong, refused, "did not come back as it went in", odd)
 
 
 def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
@@ -83,7 +84,7 @@ def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
     if not wrong and _forget_first(surface, accepted):
         words = f"was changed by forgetting {accepted[0][0]!r}"
         wrong = _strangers(surface, accepted[1:])
-    yield _finding("isolated", wrong, len(accepted), refused, words)
+    yield _finding("isolated", wrong, refused, words, f"{len(accepted)} odd session ids")
 
 
 def _forget_first(surface: Surface, accepted: list[tuple[str, str]]) -> bool:
@@ -117,7 +118,7 @@ def damaged(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, A
     elif len(seen.messages) > len(wanted):
         yield _verdict("faithful", "broken", "a damaged record is shown as if it were sound", count)
     else:
-        yield _verdict("faithful", "kept", "one damaged record is named and hides no other", count)
+        yield _verdict("faithful", "kept", "a damaged record, which was named", count)
 
 
 DAMAGE_MESSAGES: Final = 9
@@ -172,14 +173,15 @@ def _read(surface: Surface, session: str) -> Seen | None:
 
 
 def _finding(
-    promise: str, wrong: list[str], tried: int, refused: list[str], words: str
+    promise: str, wrong: list[str], refused: list[str], words: str, odd: str
 ) -> dict[str, Any]:
+    tried = int(odd.split(maxsplit=1)[0])
     if wrong:
         because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
         return _verdict(promise, "broken", because, tried, refused)
     if not tried:
         return _verdict(promise, "unknown", "the store refused everything", tried, refused)
-    return _verdict(promise, "kept", f"{tried} odd ones came back exact", tried, refused)
+    return _verdict(promise, "kept", odd, tried, refused)
 
 
 def _verdict(

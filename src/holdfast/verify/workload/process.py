@@ -33,7 +33,7 @@ class ClientProcess:
         self.answered = 0
         self.acknowledged = 0
         self.errors = 0
-        self.last_ok_ns = 0
+        self.last_ok_ns = {"append": 0, "history": 0}
         self.ready: dict[str, Any] | None = None
         self.failed: dict[str, Any] | None = None
         self.killed = False
@@ -91,7 +91,11 @@ class ClientProcess:
             self.acknowledged += kind == "ok" and asked["f"] == "append"
             self.errors += kind != "ok"
             if kind == "ok":
-                self.last_ok_ns = event["time_ns"]
+                self.last_ok_ns[asked["f"]] = event["time_ns"]
+
+    def works_since(self, time_ns: int) -> bool:
+        """Whether it could write and read after that time."""
+        return min(self.last_ok_ns["append"], self.last_ok_ns["history"]) > time_ns
 
     def go(self) -> None:
         """Let it begin."""
