@@ -203,8 +203,12 @@ def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
     report.open_with(order.target)
-    with report.Live().running() as live:
-        result = kit.check(order, live)
+    try:
+        with report.Live().running() as live:
+            result = kit.check(order, live)
+    except KeyboardInterrupt:
+        click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
+        ctx.exit(EXIT_UNKNOWN)
     report.show(result)
     if json_file is not None:
         terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)

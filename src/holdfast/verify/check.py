@@ -139,14 +139,25 @@ class _Run:
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
-        try:
+        with self._stoppable():
             self._open()
+        for scenario in self._chosen():
+            said = len(self.findings)
+            with self._stoppable():
+                self._one(scenario)
+            if self.stopped is not None and len(self.findings) == said:
+                self.findings += self.bench.unknown(scenario, self.stopped)
+        why = self.stopped or "none of these promises needs it, or its scenario failed"
+        for fault in self.order.wanted_faults:
+            self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Ctrl-C ends what is inside; what is left is then not run, and unknown."""
+        try:
+            yield
         except KeyboardInterrupt:
             self.stopped = "stopped by Ctrl-C"
-        for scenario in self._chosen():
-            self._one(scenario)
-        for fault in self.order.wanted_faults:
-            self.bench.tallies.setdefault(fault, FaultTally(not_run="no scenario asked for it"))
 
     def _open(self) -> None:
         """Learn what the target says of itself, from another process."""
@@ -175,7 +186,6 @@ class _Run:
                 f"twice the time of {self.order.time_s:g} s was over (--time gives it more)"
             )
         if self.stopped is not None:
-            self._note(scenario, Outcome(self.bench.unknown(scenario, self.stopped)))
             return
         reason = scenario.reason_not(self.bench)
         if reason is not None:
@@ -184,9 +194,6 @@ class _Run:
         self.watcher.say(scenario.about)
         try:
             outcome = scenario.run(self.bench)
-        except KeyboardInterrupt:
-            self.stopped = "stopped by Ctrl-C"
-            outcome = Outcome(self.bench.unknown(scenario, self.stopped))
         except VerifyError as error:
             outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
         if outcome.hung and scenario.fault is None:

@@ -343,3 +343,10 @@ def fails_at_open(engine: Engine) -> Target:
 
 
 not_a_target = Path("x")
+
+
+def dies_at_open(engine: Engine) -> Target:
+    def end() -> Any:
+        os._exit(7)
+
+    return Target(open=end, engine=engine, claims=KEEPS)

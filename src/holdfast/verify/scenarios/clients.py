@@ -96,7 +96,10 @@ class PauseClient(Scenario):
                 crew.note_fault("pause")
                 bench.landed("pause", evidence.seen, in_flight=len(client.open))
                 return
+            recorded = len(client.events)
             client.resume()
+            # On a busy machine it may not run at all before the next attempt: wait for a sign.
+            crew.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
         raise FaultNotProven("pause: the client was never caught in the middle of an operation")
 
 
