@@ -5,6 +5,7 @@ Each is a function `target(engine)`, as `holdfast check tests.verify.check.store
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -269,6 +270,14 @@ class NeverReconnects(SoundRedis):
             raise
 
 
+class FalseAck(SoundRedis):
+    """No connection is left: then it is written another time, surely."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        with contextlib.suppress(redis.ConnectionError):
+            super().append(session, messages, key)
+
+
 class ClaimsNotDone(SoundRedis):
     """Calls every lost connection "not done", although it may well have been done."""
 
@@ -328,6 +337,7 @@ dies = _file(Dies)
 sound_redis = _server(SoundRedis)
 swallows = _server(Swallows)
 never_reconnects = _server(NeverReconnects)
+false_ack = _server(FalseAck)
 claims_not_done = _server(ClaimsNotDone)
 
 

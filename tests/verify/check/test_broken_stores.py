@@ -21,6 +21,7 @@ ON_REDIS = {
     "swallows": ("loud", "kill"),
     "never_reconnects": ("loud", "kill"),
     "claims_not_done": ("loud", "lost-ack"),
+    "false_ack": ("durable", "connections"),
 }
 
 

@@ -29,8 +29,8 @@ def test_another_seed_and_another_client_make_another_plan():
 
 
 def test_a_plan_has_everything_that_agents_do():
-    plan = first(3, "c1", Shape("x", reopens=True), 2000)
-    assert {step.f for step in plan} == {"append", "history", "forget", "think", "reopen"}
+    plan = first(3, "c1", Shape("x"), 2000)
+    assert {step.f for step in plan} == {"append", "history", "forget", "think"}
     assert {len(step.messages) for step in plan if step.f == "append"} == {1, 2, 3, 4, 5}
     assert {step.limit for step in plan if step.f == "history"} == {None, 1, 2, 5, 20}
     keys = Counter(step.key for step in plan if step.f == "append")

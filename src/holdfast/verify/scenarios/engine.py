@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.errors import FaultNotProven, VerifyError
+from holdfast.errors import VerifyError
 from holdfast.verify.engines.protocol import Engine, Evidence, Killable, Pausable, Restartable
 from holdfast.verify.faults.engine import kill, paused
 from holdfast.verify.faults.pressure import ConnectionsHeld
@@ -167,14 +167,13 @@ class RestartEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
-class NoConnections(_EngineFault):
-    """Every connection is taken by others while clients open their stores anew."""
+class NoConnections(Scenario):
+    """Others hold every connection; whoever comes new is turned away, and served later."""
 
     name = "no-connections"
     about = "others hold every connection that the engine allows"
     fault = "connections"
     tests = ("durable", "loud")
-    kept = "no connection left"
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs a server whose connections can be counted."""
@@ -185,32 +184,35 @@ class NoConnections(_EngineFault):
         return None if known else f"connections of {scheme} cannot be counted"
 
     def run(self, bench: Bench) -> Outcome:
-        """Clients reopen their stores now and then, and meet it."""
+        """Some clients are connected before, others come while nothing is left."""
         outages = Outages(self.name)
+        shape = bench.shape(self.name)
         with bench.crew(self) as crew:
-            working = crew.hire(CLIENTS, shape=bench.shape(self.name, reopens=True))
-            for client in working:
+            for client in crew.hire(2, shape=shape):
                 client.go()
-            crew.until_acknowledged(bench.amount(40))
-            self._round(bench, crew, working, outages)
-            outcome = bench.conclude(self, crew, self.kept)
-            outcome.findings += self._heard(outages, crew)
+            crew.until_acknowledged(bench.amount(20))
+            late = crew.hire(2, shape=shape, lazy=True)
+            if late:
+                self._turn_away(bench, crew, late, outages)
+            outcome = bench.conclude(self, crew, "no connection left")
+            outcome.findings += outages.findings(crew)
             return outcome
 
-    def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
-        """Take all of them until a client was turned away."""
+    def _turn_away(
+        self, bench: Bench, crew: Crew, late: list[ClientProcess], outages: Outages
+    ) -> None:
         fault = ConnectionsHeld(_engine(bench).url, connections_max=CONNECTIONS_MAX)
         evidence = fault.apply()
-        began_ns = time.monotonic_ns()
+        began_ns = crew.note_fault(self.fault)
         try:
-            if not crew.until(met):
-                raise FaultNotProven("connections: no client was turned away")
-            in_flight = len(crew.in_flight())
+            for client in late:
+                client.go()
+            if not crew.until(lambda: all(client.errors for client in late)):
+                crew.trouble.append("connections: a client that came late was not turned away")
         finally:
             fault.release()
-        return began_ns, evidence, in_flight
+        bench.landed(self.fault, evidence.seen, in_flight=len(crew.in_flight()))
+        outages.over(crew, late, began_ns, time.monotonic_ns())
 
 
 def _engine(bench: Bench) -> Engine:

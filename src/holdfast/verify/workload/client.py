@@ -45,6 +45,8 @@ class Job:
     attempts: int = 1
     """How often a read of the script is tried until it is answered."""
     probe: str | None = None
+    lazy: bool = False
+    """Open the store with the first operation, and again with each while that fails."""
     events_fd: int = -1
     """The pipe to the parent."""
 
@@ -89,15 +91,13 @@ class Client:
         self._recorder = recorder
         self._name = job.name
         self._numbers = itertools.count(job.first_op)
-        self.surface: Surface | None = Surface(target)
+        self.surface = None if job.lazy else Surface(target)
 
     def do(self, step: plan.Step) -> bool:
         """One step; whether it was answered. Its error is recorded, never raised."""
         if step.f == "think":
             time.sleep(step.think_ms / 1000)
             return True
-        if step.f == "reopen":
-            return self._reopen()
         op = next(self._numbers)
         self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
         try:
@@ -136,15 +136,6 @@ class Client:
         sure = step.f == "history" or self.surface is None or self.surface.certain(error)
         self._recorder.write("fail" if sure else "info", op=op, error=_words(error))
         time.sleep(BACKOFF_S)
-
-    def _reopen(self) -> bool:
-        self.close()
-        try:
-            self.surface = Surface(self._target)
-        except Exception as error:  # noqa: BLE001 - the next step tries again
-            self._recorder.write("note", because=f"open() raised {_words(error)}")
-            return False
-        return True
 
 
 def _asked(step: plan.Step) -> dict[str, Any]:

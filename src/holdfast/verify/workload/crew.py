@@ -71,40 +71,33 @@ class Crew:
         script: list[Step] | None = None,
         attempts: int = 1,
         probe: str | None = None,
+        lazy: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
         """Start clients and return when each has opened its store; they wait for `go`.
 
         One that did not open in time, or could not, is in `trouble` and not in the answer.
         """
-        hired = [
-            self._start(shape=shape, script=script, attempts=attempts, probe=probe, spec=spec)
-            for _ in range(count)
-        ]
+        told: dict[str, Any] = {
+            "shape": None if shape is None else asdict(shape),
+            "script": [step.to_json() for step in script or ()],
+            "attempts": attempts,
+            "probe": probe,
+            "lazy": lazy,
+        }
+        hired = [self._start(spec or self.spec, told) for _ in range(count)]
         self.until(lambda: all(c.ready or c.failed or not c.alive for c in hired), "open")
         return [client for client in hired if self._is_ready(client)]
 
-    def _start(
-        self,
-        *,
-        shape: Shape | None,
-        script: list[Step] | None,
-        attempts: int,
-        probe: str | None,
-        spec: TargetSpec | None,
-    ) -> ClientProcess:
+    def _start(self, spec: TargetSpec, told: dict[str, Any]) -> ClientProcess:
         number = next(self._numbers)
-        name = f"{self.name}.c{number}"
         job = Job(
-            spec=(spec or self.spec).to_json(),
-            name=name,
+            spec=spec.to_json(),
+            name=f"{self.name}.c{number}",
             first_op=number * OPS_PER_CLIENT,
             life_s=self.bounds.life_s,
             seed=self.seed,
-            shape=None if shape is None else asdict(shape),
-            script=[step.to_json() for step in script or ()],
-            attempts=attempts,
-            probe=probe,
+            **told,
         )
         client = ClientProcess(job, self._folder)
         self.clients.append(client)

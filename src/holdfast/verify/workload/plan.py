@@ -20,7 +20,7 @@ _WORDS: Final = ("tea", "rain", "Xiao Li", "Tuesday", "the blue one", "ångströ
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a client does. `think` waits, `reopen` opens the store anew."""
+    """One thing that a client does. `think` waits, as for a model's answer."""
 
     f: str
     session: str = ""
@@ -49,7 +49,6 @@ class Shape:
     """After so many steps a client moves on to new sessions, so that reads stay small."""
     keyed: bool = True
     forgets: bool = True
-    reopens: bool = False
 
 
 def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
@@ -78,7 +77,6 @@ class _Planner:
             "window": 14,
             "retry": 8 if shape.keyed else 0,
             "forget": 2 if shape.forgets else 0,
-            "reopen": 6 if shape.reopens else 0,
         }
 
     def steps(self) -> Iterator[Step]:
@@ -104,10 +102,8 @@ class _Planner:
             yield Step("history", session, limit=self._chance.choice(LIMITS))
         elif kind == "retry":
             yield self._chance.choice(self._own) if self._own else self._append(session, 1)
-        elif kind == "forget":  # only one session of each round, so that the others grow
+        else:  # forget only one session of each round, so that the others grow
             yield Step("forget", f"{epoch}-0")
-        else:
-            yield Step("reopen")
 
     def _append(self, session: str, count: int) -> Step:
         number = next(self._numbers)
