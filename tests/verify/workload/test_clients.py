@@ -32,7 +32,7 @@ def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: P
         Step("forget", "s"),
         Step("history", "s"),
     ]
-    (client,) = crew.hire(script=script)
+    (client,) = crew.hire(scripts=[script])
     client.go()
     assert crew.until(lambda: not client.alive)
     crew.write(tmp_path / "h.jsonl", Header("x"))

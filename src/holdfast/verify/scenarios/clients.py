@@ -36,22 +36,26 @@ class KillClients(Scenario):
         kills = bench.amount(KILLS)
         in_flight = 0
         with bench.crew(self) as crew:
-            working = crew.hire(CLIENTS, shape=shape)
-            for client in working:
-                client.go()
-            for number in range(kills):
-                if not crew.until_acknowledged(chance.randint(5, 40)) or not working:
+            # Those who come later are opened now: to start a process takes longer than to kill it.
+            waiting = crew.hire(CLIENTS + kills, shape=shape)
+            working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
+            for number in range(min(kills, len(waiting))):
+                if not crew.until_acknowledged(chance.randint(5, 40)):
                     break
                 in_flight += self._kill(bench, crew, working.pop(chance.randrange(len(working))))
                 bench.say(f"{self.about}: {number + 1} of {kills}")
-                for client in crew.hire(shape=shape):
-                    client.go()
-                    working.append(client)
+                working.append(self._next(waiting))
             if not in_flight and not crew.trouble:
                 crew.trouble.append("no SIGKILL met a client in the middle of an operation")
             killed = sum(client.killed for client in crew.clients)
             kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
             return bench.conclude(self, crew, kept)
+
+    @staticmethod
+    def _next(waiting: list[ClientProcess]) -> ClientProcess:
+        client = waiting.pop()
+        client.go()
+        return client
 
     def _kill(self, bench: Bench, crew: Crew, client: ClientProcess) -> int:
         caught = crew.kill(client)

@@ -57,7 +57,7 @@ class Damage(Scenario):
         session = probes.damage_session(bench.seed)
         script = [Step("append", session, (name,)) for name in probes.damage_ids(bench.seed)]
         with bench.crew(self) as crew:
-            for client in crew.hire(script=script):
+            for client in crew.hire(scripts=[script]):
                 client.go()
             crew.until(lambda: not any(client.alive for client in crew.clients))
             if crew.acknowledged() != len(script):

@@ -240,28 +240,37 @@ class LostAck(Scenario):
     def run(self, bench: Bench) -> Outcome:
         """One append after another loses its answer, is looked for, and is sent again."""
         with Proxy(_engine(bench).url) as proxy, bench.crew(self) as crew:
-            for number in range(LOST_ACKS):
-                self._lose(bench, crew, proxy, number)
+            scripts = [_lose_and_retry(number) for number in range(LOST_ACKS)]
+            clients = crew.hire(scripts=scripts, spec=bench.spec.at(proxy.url))
+            for client, script in zip(clients, scripts, strict=not crew.trouble):
+                self._lose(bench, crew, proxy, client, script)
             outcome = bench.conclude(self, crew, f"{LOST_ACKS} lost answers")
             if not any(finding.promise == "loud" for finding in outcome.findings):
                 outcome.findings.append(self._loud(crew))
             return outcome
 
-    def _lose(self, bench: Bench, crew: Crew, proxy: Proxy, number: int) -> None:
-        session = f"lost-ack-{number % 2}"
-        append = Step("append", session, (f"swallowed.{number}",), key=f"swallowed.{number}")
-        before = Step("append", session, (f"heard.{number}",), key=f"heard.{number}")
-        # Read before it is sent again: only then a false "not done" can be told from a true one.
-        read = Step("history", session)
-        script = [before, append, read, read, append, append, read]
-        for client in crew.hire(script=script, spec=bench.spec.at(proxy.url)):
-            lost = proxy.swallow_reply(match=append.messages[0].encode())
-            client.go()
-            crew.until(lambda: not client.alive)  # noqa: B023 - it is awaited in this turn
-            bench.landed("lost-ack", lost.landed().seen, in_flight=1)
+    def _lose(
+        self, bench: Bench, crew: Crew, proxy: Proxy, client: ClientProcess, script: list[Step]
+    ) -> None:
+        lost = proxy.swallow_reply(match=script[1].messages[0].encode())
+        client.go()
+        crew.until(lambda: not client.alive)
+        bench.landed("lost-ack", lost.landed().seen, in_flight=1)
 
     def _loud(self, crew: Crew) -> Finding:
         if crew.trouble:
             return Finding("loud", Verdict.UNKNOWN, crew.trouble[0], self.name)
         words = f"{LOST_ACKS} lost answers, and none was called not done"
         return Finding("loud", Verdict.KEPT, words, self.name)
+
+
+def _lose_and_retry(number: int) -> list[Step]:
+    """The answer to the second step is going to be lost. Read before it is sent again.
+
+    Only then a false "not done" can be told from a true one.
+    """
+    session = f"lost-ack-{number % 2}"
+    before = Step("append", session, (f"heard.{number}",), key=f"heard.{number}")
+    append = Step("append", session, (f"swallowed.{number}",), key=f"swallowed.{number}")
+    read = Step("history", session)
+    return [before, append, read, read, append, append, read]

@@ -54,7 +54,7 @@ class LateRetry(Scenario):
         keyed = bench.shape(self.name).keyed
         script = [step for n in range(bench.amount(10)) for step in _forget_and_retry(n, keyed)]
         with bench.crew(self) as crew:
-            for client in crew.hire(script=script):
+            for client in crew.hire(scripts=[script]):
                 client.go()
             crew.until(lambda: not any(client.alive for client in crew.clients))
             kept = "late retries" if keyed else "reads by another process"
@@ -98,9 +98,9 @@ class Expiry(Scenario):
         # Ours is opened with a time to live for this scenario alone, in a corner of its own.
         ours = replace(bench.spec, ttl_s=ttl_s, namespace=f"{bench.spec.namespace}-ttl")
         with bench.crew(self, spec=ours if bench.spec.ours else None) as crew:
-            for number in range(3):
-                for client in crew.hire(script=_lifetime(number, round(ttl_s * 1000))):
-                    client.go()
+            lives = [_lifetime(number, round(ttl_s * 1000)) for number in range(3)]
+            for client in crew.hire(scripts=lives):
+                client.go()
             within_s = 4 * ttl_s + bench.bounds.operation_s
             crew.until(lambda: not any(c.alive for c in crew.clients), within_s=within_s)
             header = {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S}

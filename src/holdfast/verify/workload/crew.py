@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +68,7 @@ class Crew:
         count: int = 1,
         *,
         shape: Shape | None = None,
-        script: list[Step] | None = None,
+        scripts: Sequence[Sequence[Step]] = (),
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
@@ -76,16 +76,19 @@ class Crew:
     ) -> list[ClientProcess]:
         """Start clients and return when each has opened its store; they wait for `go`.
 
+        Of `scripts` each gets a client of its own; otherwise there are `count`, all alike.
         One that did not open in time, or could not, is in `trouble` and not in the answer.
         """
         told: dict[str, Any] = {
             "shape": None if shape is None else asdict(shape),
-            "script": [step.to_json() for step in script or ()],
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
         }
-        hired = [self._start(spec or self.spec, told) for _ in range(count)]
+        hired = [
+            self._start(spec or self.spec, {"script": [s.to_json() for s in script], **told})
+            for script in scripts or [()] * count
+        ]
         self.until(lambda: all(c.ready or c.failed or not c.alive for c in hired), "open")
         return [client for client in hired if self._is_ready(client)]
 
@@ -202,7 +205,7 @@ class Crew:
             if event["type"] == "invoke"
         )
         script = [Step("history", session) for session in sessions]
-        for reader in self.hire(script=script, attempts=_READ_ATTEMPTS):
+        for reader in self.hire(scripts=[script], attempts=_READ_ATTEMPTS):
             reader.go()
             self.until(lambda: not reader.alive, within_s=self.bounds.recover_s)  # noqa: B023
             if reader.alive:
