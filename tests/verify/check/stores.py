@@ -161,6 +161,20 @@ class RetryDuplicates(Sound):
         return True
 
 
+class ShutsOut(Sound):
+    """Its tenth write and all later ones are refused, for no reason at all."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._left = 10
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            raise TimeoutError("somebody else kept the lock for too long")
+        super().append(session, messages, key)
+
+
 class Hangs(Sound):
     """The third append never returns."""
 
@@ -332,6 +346,7 @@ resurrects = _file(Resurrects)
 forgets_by_prefix = _file(ForgetsByPrefix)
 oldest_first = _file(OldestFirst)
 retry_duplicates = _file(RetryDuplicates)
+shuts_out = _file(ShutsOut)
 hangs = _file(Hangs)
 dies = _file(Dies)
 sound_redis = _server(SoundRedis)

@@ -41,6 +41,12 @@ def test_a_broken_store_on_redis_is_caught_for_its_own_promise(name: str):
     assert result.promises[promise].verdict is Verdict.BROKEN, tell(result)
 
 
+def test_a_store_that_refuses_for_ever_although_nothing_is_wrong_is_not_loud_but_broken():
+    result = run("shuts_out", seed=7, promises=("loud", "ordered"), faults=("none",), time_s=5)
+    assert result.promises["loud"].verdict is Verdict.BROKEN, tell(result)
+    assert "nothing was wrong" in result.promises["loud"].because
+
+
 def test_a_redis_that_keeps_nothing_is_caught_by_a_kill():
     result = run(
         "sound_redis", "redis", config="no-persistence", seed=3, promises=("durable",),

@@ -9,6 +9,7 @@ from holdfast.verify.history import read_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.outage import shut_out
 from holdfast.verify.workload.plan import Step
 
 CLIENTS: Final = 4
@@ -35,7 +36,9 @@ class Concurrency(Scenario):
                 client.go()
             crew.until_acknowledged(bench.amount(500))
             kept = f"{crew.acknowledged()} appends by {CLIENTS} processes at once"
-            return bench.conclude(self, crew, kept)
+            outcome = bench.conclude(self, crew, kept)
+            outcome.findings += shut_out(crew, self.name)
+            return outcome
 
 
 class LateRetry(Scenario):

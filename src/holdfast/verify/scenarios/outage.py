@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
+
+REFUSED_MAX: Final = 20
+"""So many writes in a row are not refused by mere crowding."""
 
 
 @dataclass(slots=True)
@@ -95,6 +98,25 @@ def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int
                 f"while its engine was gone, a read answered with {len(messages)} messages "
                 f"instead of an error; {len(missing)} acknowledged ones were missing from it"
             )
+
+
+def shut_out(crew: Crew, scenario: str) -> Iterator[Finding]:
+    """A client that could write, and then never again although nothing was wrong: that is broken."""
+    for client in crew.clients:
+        refused = _refused_at_the_end(client)
+        if refused >= REFUSED_MAX and client.acknowledged:
+            words = (
+                f"nothing was wrong, and yet the last {refused} writes of one client were "
+                f"refused: {_last_error(crew, client.name)}"
+            )
+            yield Finding("loud", Verdict.BROKEN, words, scenario, {"refused": refused})
+
+
+def _refused_at_the_end(client: ClientProcess) -> int:
+    """How many writes failed since the last one that did not."""
+    writes = {e["op"] for e in client.events if e["type"] == "invoke" and e["f"] != "history"}
+    ended = [e["type"] for e in client.events if e["type"] != "invoke" and e.get("op") in writes]
+    return next((n for n, kind in enumerate(reversed(ended)) if kind == "ok"), len(ended))
 
 
 def _last_error(crew: Crew, name: str) -> str:
