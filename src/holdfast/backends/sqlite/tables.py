@@ -115,9 +115,10 @@ class Tables:
 
     def key(self, row: Row, digest: bytes) -> tuple[int, int] | None:
         """The numbers that a key was used for."""
-        for first, last in self._execute(SQL["read_key"], (row.id, digest)):
-            return first, last
-        return None
+        # To the end: a statement that waits for its next row would keep this connection on the
+        # snapshot of now, and once another one has written, it could never write again.
+        found: list[Any] = self._execute(SQL["read_key"], (row.id, digest)).fetchall()
+        return found[0] if found else None
 
     def add_key(self, row: Row, digest: bytes, first: int, last: int) -> None:
         """Note that a key was used."""
