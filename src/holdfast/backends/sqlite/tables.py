@@ -142,11 +142,11 @@ class Tables:
 
         First the whole session is marked, so that no clock can bring half of it back.
         """
-        for namespace, name in self._execute(SQL["expired"], (now_ms,)):
-            row = Tables(self._connection, namespace).session(name)
-            break
-        else:
+        found: list[Any] = self._execute(SQL["expired"], (now_ms,)).fetchall()
+        if not found:
             return False
+        namespace, name = found[0]
+        row = Tables(self._connection, namespace).session(name)
         if row is not None:
             row.clear(SessionState.EXPIRED)
             bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
