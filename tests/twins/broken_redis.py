@@ -20,7 +20,10 @@ class LostUpdate(RedisStore):
     """The session is one JSON document: read it, add to it, write it back."""
 
     promise: ClassVar = "durable"
-    caught_by: ClassVar = ("test_concurrent_writers_lose_nothing",)
+    caught_by: ClassVar = (
+        "test_concurrent_writers_lose_nothing",
+        "test_concurrent_threads_lose_nothing",
+    )
 
     def append(self, session: str, messages: list[Turn]) -> None:
         document = json.dumps([*self.history(session), *messages])

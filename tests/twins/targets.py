@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify import Target
 
-TTL_S = 0.4
+TTL_S = 0.6
 
 
 def target_of(kind: type[Any], engine_factory: EngineFactory, promise: str) -> Target:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.verify.history import Event
 from holdfast.verify.suite.judging import ids, judged, killable, new_session, recorded
-from holdfast.verify.suite.peers import Peer, Work, finish, listen, peers
+from holdfast.verify.suite.peers import WAIT_S, Peer, Work, finish, listen, peers
 from holdfast.verify.suite.record import Recorded
 from holdfast.verify.target import Target
 
@@ -82,6 +84,26 @@ def test_concurrent_writers_lose_nothing(target: Target) -> None:
     session = new_session()
     with peers(target, [work(f"w{number}") for number in range(WRITERS)]) as crew:
         events = finish(crew)
+    with recorded(target, events) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def test_concurrent_threads_lose_nothing(target: Target) -> None:
+    """Threads of one process, each with a client of its own, write to one session at once."""
+    session = new_session()
+    events: list[Event] = []
+    together = threading.Barrier(WRITERS)
+
+    def write(number: int) -> None:
+        with recorded(target, events, number + 1) as client:
+            together.wait(WAIT_S)
+            for name in ids(f"t{number}", 25):
+                client.append(session, [name])
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for done in [pool.submit(write, number) for number in range(WRITERS)]:
+            done.result(WAIT_S)
     with recorded(target, events) as reader:
         reader.read(session)
     judged("durable", target, events)

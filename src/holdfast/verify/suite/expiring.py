@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,19 +25,12 @@ def test_a_session_expires_on_time_and_as_a_whole(target: Target) -> None:
     """It is all there for all of its time, and all gone after it."""
     ttl_s = _ttl_s(target)
     events: list[Event] = []
-    sizes: set[int] = set()
     session = new_session()
     with recorded(target, events) as client:
         client.append(session, ids("a", 3))
         client.append(session, ["b.0"])
-        end_s = time.monotonic() + ttl_s + 2 * LATE_S
-
-        def gone() -> bool:
-            sizes.add(len(client.read(session) or ()))
-            return 0 in sizes
-
-        _poll(gone, end_s)
-    hold("expiring", sizes <= {0, 4}, f"of 4 messages, reads showed {sorted(sizes)} of them")
+        _poll(lambda: client.read(session) == [], time.monotonic() + ttl_s + 2 * LATE_S)
+    _as_a_whole(events)
     judged("expiring", target, events)
 
 
@@ -45,21 +39,13 @@ def test_each_write_starts_the_time_of_the_whole_session_anew(target: Target) ->
     ttl_s = _ttl_s(target)
     events: list[Event] = []
     session = new_session()
-    shown: list[tuple[int, int]] = []
     with recorded(target, events) as client:
-        for written, name in enumerate(ids("m", 4), 1):
+        for name in ids("m", 4):
             client.append(session, [name])
             next_s = time.monotonic() + 0.45 * ttl_s
-
-            def look(written: int = written) -> bool:
-                shown.append((written, len(client.read(session) or ())))
-                return False
-
-            _poll(look, next_s)
+            _poll(lambda: client.read(session) is None, next_s)
         _poll(lambda: client.read(session) == [], time.monotonic() + ttl_s + 2 * LATE_S)
-    if _longest_gap_s(events) < ttl_s - LATE_S:  # otherwise part of it may rightly be gone
-        part = [pair for pair in shown if 0 < pair[1] < pair[0]]
-        hold("expiring", not part, f"(written, shown): part of a session is gone, {part[:3]}")
+    _as_a_whole(events)
     judged("expiring", target, events)
 
 
@@ -100,12 +86,14 @@ def _ttl_s(target: Target) -> float:
     return ttl_s
 
 
-def _longest_gap_s(events: list[Event]) -> float:
-    """The longest time from the beginning of one append to the end of the next."""
-    begun = {e.op: e.time_ns for e in events if e.type == "invoke" and e.f == "append"}
-    ended = [e.time_ns for e in events if e.type != "invoke" and e.op in begun]
-    gaps = [end - begin for begin, end in zip(begun.values(), ended[1:], strict=False)]
-    return max(gaps, default=0) / 1e9
+def _as_a_whole(events: list[Event]) -> None:
+    """What one read showed together, a later one shows together or not at all."""
+    reads = [e.messages for e in events if e.type == "ok" and e.messages is not None]
+    for before, after in itertools.pairwise(reads):
+        gone = set(before) - set(after)
+        rest = set(before) & set(after)
+        words = f"{sorted(gone)} went, {sorted(rest)} of the same session stayed"
+        hold("expiring", not gone or not rest, words)
 
 
 def _poll(done: Callable[[], bool], end_s: float) -> None:

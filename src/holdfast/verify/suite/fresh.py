@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.verify.history import Event
-from holdfast.verify.suite.judging import hold, judged, new_session, recorded
+from holdfast.verify.suite.judging import cannot, hold, judged, new_session, recorded
 from holdfast.verify.suite.peers import finish, peers
 from holdfast.verify.target import Target
 
@@ -41,6 +41,8 @@ def test_a_client_sees_what_another_process_wrote(target: Target) -> None:
 
 def test_another_client_sees_a_forget_at_once(target: Target) -> None:
     """What one client was told to forget, another that is open no longer shows."""
+    if target.claims.of("forgotten") is not True:
+        cannot("the target does not claim that it can forget")
     events: list[Event] = []
     session = new_session()
     with recorded(target, events, 1) as writer, recorded(target, events, 2) as reader:

@@ -4,7 +4,7 @@ A stranger's `open` is often a lambda over a fixture, which no fresh interpreter
 only fork carries it across. A child forked from a process with threads may inherit a lock that
 nobody will release, so children are forked before a test starts any thread or opens any store,
 touch nothing but the target and two pipes, and leave by `_exit`: nothing that belongs to the
-parent is closed or flushed twice. Every wait is bounded: a child that hangs is killed.
+parent is closed or flushed twice. A child that is silent for too long is killed, and named.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ class Peer:
             os.kill(self.pid, signal.SIGKILL)
         landed = self._reap() == -signal.SIGKILL
         at_ns = time.monotonic_ns()
-        while not self.ended:
-            self.hear()
+        listen([self], lambda: self.ended)
         return Event("fault", at_ns, name="kill", landed=landed)
 
     def close(self) -> None:
