@@ -187,6 +187,11 @@ def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option("--promises", callback=_names_given, help="Only these, comma separated.")
 @click.option("--time", "time_s", type=float, help="Seconds; 30 unless told.")
 @click.option(
+    "--require",
+    type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
+    help="What every ack must survive; DISK unless told.",
+)
+@click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
 )
 @click.pass_context

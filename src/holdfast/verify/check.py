@@ -56,6 +56,8 @@ class Order:
     faults: tuple[str, ...] = ("all",)
     promises: tuple[str, ...] = PROMISES
     time_s: float = TIME_S
+    require: str = "DISK"
+    """The level that every ack is held to."""
 
     def __post_init__(self) -> None:
         if unknown := [p for p in self.promises if p not in PROMISES]:
@@ -64,6 +66,10 @@ class Order:
             raise UsageError(f"this release cannot cause {later[0]!r} yet; it can: {_known()}")
         if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
             raise UsageError(f"no fault {wrong[0]!r}; there are: {_known()}")
+        if self.require not in Durability.__members__:
+            raise UsageError(
+                f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
+            )
         if not self.time_s >= _TIME_S_MIN:
             raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
 
@@ -82,6 +88,7 @@ class Order:
             ("--engine-version", self.engine_version),
             ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
             ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
+            ("--require", None if self.require == "DISK" else self.require),
             ("--time", None if self.time_s == TIME_S else f"{self.time_s:g}"),
             ("--seed", str(self.seed)),
         ):
@@ -118,6 +125,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             scale=min(order.time_s / TIME_S, _SCALE_MAX),
             about={"name": "", "not_claimed": {}},
             say=watcher.say,
+            require=Durability[order.require],
         )
         run = _Run(order, bench, watcher, began + _LATE * order.time_s)
         run.all()
@@ -222,7 +230,8 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    promises = combine(order.promises, bench.about["not_claimed"], run.findings)
+    findings = [*run.findings, *_below(bench)]
+    promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
         target=bench.about["name"] or order.target,
         seed=order.seed,
@@ -233,6 +242,20 @@ def _result(run: _Run, took_s: float) -> CheckResult:
         environment=_environment(bench, took_s),
         repeat=order.command,
     )
+
+
+def _below(bench: Bench) -> Iterator[Finding]:
+    """Acks that name less than is required cannot be called durable, even if nothing was lost."""
+    level = bench.about.get("level")
+    if level is not None and Durability[level] < bench.require:
+        yield Finding(
+            "durable",
+            Verdict.UNKNOWN,
+            f"its acks promise {level} only, and {bench.require.name} is required: no loss was "
+            "seen under the faults that were caused, and another fault may show one",
+            "level",
+            {"level": level, "required": bench.require.name},
+        )
 
 
 def _environment(bench: Bench, took_s: float) -> dict[str, Any]:

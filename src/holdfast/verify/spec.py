@@ -155,7 +155,7 @@ def load_target(spec: TargetSpec) -> Target:
 
 def _ours(spec: TargetSpec) -> Target:
     def open_store() -> Any:
-        # The level is told by the ack, and the check holds the store to that one.
+        # Whatever the engine gives: the check compares it with what is required (--require).
         return connection.connect(
             spec.url, namespace=spec.namespace, require=Durability.MEMORY, ttl_s=spec.ttl_s
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.model import Durability
 from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.history import Header, History, read_history
@@ -68,6 +69,8 @@ class Bench:
     about: Mapping[str, Any]
     """What the target said of itself: keyed, level, ttl_s, not_claimed."""
     say: Callable[[str], None]
+    require: Durability = Durability.DISK
+    """What an ack is held to, whatever level it names."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
 
     @property

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.errors import VerifyError
+from holdfast.model import Durability
 from holdfast.verify.engines.protocol import Engine, Evidence, Killable, Pausable, Restartable
 from holdfast.verify.faults.engine import kill, paused
 from holdfast.verify.faults.pressure import ConnectionsHeld
@@ -99,9 +100,9 @@ class KillEngine(_EngineFault):
     gone = True
 
     def reason_not(self, bench: Bench) -> str | None:
-        """An ack that promises memory only is not held to more."""
-        if bench.about["level"] == "MEMORY":
-            return "its acks promise MEMORY only: a SIGKILL may lose them"
+        """Where nothing is asked of an ack, a SIGKILL may lose it."""
+        if bench.require is Durability.MEMORY:
+            return "--require MEMORY: a SIGKILL may lose what was acknowledged"
         return super().reason_not(bench)
 
     def strike(
