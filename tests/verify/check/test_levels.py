@@ -31,7 +31,7 @@ def test_a_policy_that_syncs_before_it_answers_is_kept():
 
 def test_whoever_requires_nothing_is_not_told_of_a_loss():
     result = run("redis", None, config="rdb-only", require="MEMORY", **KILL)
-    assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
+    assert result.promises["durable"].verdict is not Verdict.BROKEN, tell(result)
     assert "MEMORY" in Order(target="redis", require="MEMORY").command
 
 

@@ -25,6 +25,10 @@ CLIENTS: Final = 3
 ROUNDS: Final = 2
 LOST_ACKS: Final = 5
 PAUSED_S: Final = 0.7
+AWAY_S: Final = 3.0
+"""So long the engine stays dead at most, once its clients have met that."""
+TRIES_MIN: Final = 20
+"""So often each client tries while the engine is dead, if its store does not make it wait."""
 CONNECTIONS_MAX: Final = 200
 _NO_SERVER: Final = "there is no server: the clients are the engine"
 _NOT_OURS: Final = "the engine is not ours to {}"
@@ -114,6 +118,9 @@ class KillEngine(_EngineFault):
         began_ns = crew.note_fault(self.fault)
         crew.until(lambda: False, within_s=0)
         in_flight = len(crew.in_flight())
+        tried = {client.name: client.ended + TRIES_MIN for client in crew.clients}
+        # Long enough for every client to write and to read, were it not for those that wait.
+        crew.until(lambda: all(c.ended >= tried[c.name] for c in crew.clients), within_s=AWAY_S)
         crew.until(met)
         engine.start()
         return began_ns, evidence, in_flight

@@ -89,7 +89,8 @@ def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int
                 known.setdefault(invoke["session"], set()).update(invoke["messages"])
             elif invoke["f"] == "history":
                 inside = invoke["time_ns"] > began_ns and event["time_ns"] < ended_ns
-                whole = invoke.get("limit") is None
+                limit = invoke.get("limit")
+                whole = limit is None or len(event["messages"]) < limit
                 reads += [(invoke["session"], event["messages"])] if inside and whole else []
     for session, messages in reads:
         missing = known.get(session, set()) - set(messages)

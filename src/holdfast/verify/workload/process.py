@@ -68,6 +68,11 @@ class ClientProcess:
         """Whether it still runs."""
         return self.process.poll() is None
 
+    @property
+    def ended(self) -> int:
+        """Operations that came to an end, whichever."""
+        return self.answered + self.errors
+
     def read(self) -> None:
         """Take in what it has recorded since the last time; half a line waits for its end."""
         with contextlib.suppress(BlockingIOError):
