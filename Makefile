@@ -13,8 +13,8 @@ setup: $(READY)  ## .venv with the holdfast command in it, and the system packag
 $(READY): pyproject.toml constraints.txt engines.lock scripts/setup
 	@scripts/setup
 
-run: $(READY)    ## the main job on the embedded default: watch memory survive SIGKILL
-	@$(BIN)/python scripts/demo.py
+run: $(READY)    ## the main job on the embedded default: every promise, under every fault
+	@$(BIN)/holdfast check
 
 test: $(READY)   ## every test; under ten minutes on two cores
 	@$(BIN)/python -m pytest -n auto $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -168,6 +170,54 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
     """Read sessions from an export; each one is loaded whole or not at all."""
     with opened(url, namespace, create=True) as store:
         terminal.show_loaded(store.load(file), as_json)
+
+
+def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    del ctx, param
+    return None if value is None else tuple(name.strip() for name in value.split(","))
+
+
+@main.command()
+@click.argument("target", default="sqlite")
+@click.option("--config", help="The engine's configuration, such as aof-everysec.")
+@click.option("--engine", help="The engine that a function target(engine) gets.")
+@click.option("--engine-version", help="Its version, such as 7.")
+@click.option("--seed", type=int, help="The same seed makes the same plan. Otherwise a new one.")
+@click.option("--faults", callback=_names_given, help="Comma separated; all, none, or names.")
+@click.option("--promises", callback=_names_given, help="Only these, comma separated.")
+@click.option("--time", "time_s", type=float, help="Seconds; 30 unless told.")
+@click.option(
+    "--require",
+    type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
+    help="What every ack must survive; DISK unless told.",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+)
+@click.pass_context
+def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
+    """Hold a memory store to its promises, on a real engine, under real faults.
+
+    TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, or your own as
+    package.module:target. Exit 0 kept, 1 broken, 2 wrong arguments, 3 unknown, 4 the kit failed.
+    """
+    from holdfast.verify import check as kit  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.report import terminal as report  # noqa: PLC0415
+
+    if asked["seed"] is None:
+        asked["seed"] = secrets.randbelow(1_000_000)
+    order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
+    report.open_with(order.target)
+    try:
+        with report.Live().running() as live:
+            result = kit.check(order, live)
+    except KeyboardInterrupt:
+        click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
+        ctx.exit(EXIT_UNKNOWN)
+    report.show(result)
+    if json_file is not None:
+        terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
+    ctx.exit(result.exit_code)
 
 
 @main.command()

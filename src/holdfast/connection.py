@@ -17,6 +17,22 @@ from holdfast.model import Durability
 
 BACKENDS: Final = {
     "sqlite": ("holdfast.backends.sqlite", "holdfast"),
+    **dict.fromkeys(
+        (
+            "redis",
+            "rediss",
+            "valkey",
+            "valkeys",
+            "unix",
+            "redis+cluster",
+            "rediss+cluster",
+            "redis+sentinel",
+            "rediss+sentinel",
+        ),
+        ("holdfast.backends.redis", "holdfast[redis]"),
+    ),
+    "postgresql": ("holdfast.backends.postgres", "holdfast[postgres]"),
+    "postgres": ("holdfast.backends.postgres", "holdfast[postgres]"),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 

@@ -168,7 +168,7 @@ class Ack:
     first: int
     last: int
     durability: Durability
-    token: str | None = None
+    token: str | None = field(default=None, compare=False)
     """Where a replica must have come to in order to show this write; None without replicas."""
     repeated: bool = field(default=False, compare=False)
 

@@ -203,12 +203,12 @@ def key_digest(key: str) -> bytes:
 
 
 def ack_token(seen: object) -> str | None:
-    """The token of an ack that a read must not be older than."""
+    """The token of an ack that a read must not be older than; "" for an ack that has none."""
     if seen is None:
         return None
     if not isinstance(seen, Ack):
         raise UsageError(f"seen must be an Ack, not {type(seen).__name__}; nothing was sent")
-    return seen.token
+    return seen.token or ""
 
 
 def check_number(value: int | None, name: str = "expect") -> int | None:

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
+from tests.contract.harness_postgres import PostgresHarness
+from tests.contract.harness_redis import ClusterHarness, Redis62Harness, RedisHarness, ValkeyHarness
 
 ENGINES: dict[str, Callable[[Path], Harness]] = {
     "sqlite": SqliteHarness,
+    "redis": RedisHarness,
+    "redis-6.2": Redis62Harness,
+    "redis-cluster": ClusterHarness,
+    "valkey": ValkeyHarness,
+    "postgres": PostgresHarness,
 }
 
 

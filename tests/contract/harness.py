@@ -26,6 +26,8 @@ class Harness(Protocol):
 
     url: str
     level: Durability
+    scrubs: bool
+    """Whether a forget leaves no copy in the engine's own files either."""
 
     def tamper(self, session: str, seq: int, record: bytes) -> None:
         """Put these bytes in the place of a stored record, behind the store's back."""
@@ -41,6 +43,7 @@ class SqliteHarness:
     """A file of its own."""
 
     level = Durability.DISK
+    scrubs = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -86,7 +86,7 @@ def test_none_takes_the_time_to_live_away(store: AnyStore):
 def test_an_append_after_expiry_begins_anew_and_the_numbers_go_on(store: AnyStore):
     store.append("s", [say("old"), say("older")], key="k", ttl_s=0.05)
     wait_until(lambda: len(store.history("s")) == 0)
-    ack = store.append("s", say("new"), expect=0)
+    ack = store.append("s", say("new"), expect=0, ttl_s=3600)
     assert ack.first == 3
     assert texts(store.history("s")) == ["new"]
     assert store.append("s", say("old"), key="k").first == 1, "a retry from before adds nothing"

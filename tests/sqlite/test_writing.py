@@ -325,3 +325,14 @@ def test_a_write_whose_sync_failed_is_never_acknowledged(path: Path):
         "unknown append True",
         "['before', '?', 'after'] [1, 2, 3]",
     ], done.stderr
+
+
+def test_a_retry_does_not_keep_its_store_from_writing_after_a_neighbour_wrote(
+    store: Store, path: Path
+):
+    store.append("s", [say("a")], key="k")
+    store.append("s", [say("a")], key="k")
+    with holdfast.connect(f"sqlite:///{path}") as neighbour:
+        neighbour.append("s", [say("b")])
+    assert store.append("s", [say("c")]).first == 3
+    assert texts(store.history("s")) == ["a", "b", "c"]

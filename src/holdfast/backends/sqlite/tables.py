@@ -115,9 +115,10 @@ class Tables:
 
     def key(self, row: Row, digest: bytes) -> tuple[int, int] | None:
         """The numbers that a key was used for."""
-        for first, last in self._execute(SQL["read_key"], (row.id, digest)):
-            return first, last
-        return None
+        # To the end: a statement that waits for its next row would keep this connection on the
+        # snapshot of now, and once another one has written, it could never write again.
+        found: list[Any] = self._execute(SQL["read_key"], (row.id, digest)).fetchall()
+        return found[0] if found else None
 
     def add_key(self, row: Row, digest: bytes, first: int, last: int) -> None:
         """Note that a key was used."""
@@ -141,11 +142,11 @@ class Tables:
 
         First the whole session is marked, so that no clock can bring half of it back.
         """
-        for namespace, name in self._execute(SQL["expired"], (now_ms,)):
-            row = Tables(self._connection, namespace).session(name)
-            break
-        else:
+        found: list[Any] = self._execute(SQL["expired"], (now_ms,)).fetchall()
+        if not found:
             return False
+        namespace, name = found[0]
+        row = Tables(self._connection, namespace).session(name)
         if row is not None:
             row.clear(SessionState.EXPIRED)
             bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)

@@ -1,0 +1,316 @@
+"""The store on PostgreSQL beside raw psycopg and beside other libraries' stores, on one server.
+
+The server keeps `fsync` and `synchronous_commit` on for all of them, on a disk. The others are
+installed, at the versions named here, in an environment of their own in
+`.cache/bench-postgres`, and each runs in a process of its own, since ours does, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import holdfast
+from bench.figure import Figure, side_by_side
+from holdfast import Message, Store
+from holdfast.verify.engines import start_engine
+
+WRITES = 160
+ROUNDS = 15
+WRITERS = 32
+LONG, SHORT = 200_000, 1_000
+PAGE = 50
+READS = 20
+BODY = Message("user", "x" * 200)
+HOME = Path(".cache/bench-postgres")
+PACKAGES = (
+    "openai-agents[sqlalchemy]==0.24.0",
+    "asyncpg==0.30.0",
+    "langchain-postgres==0.0.19",
+    "llama-index-storage-chat-store-postgres==0.5.0",
+)
+RIVALS = {
+    "agents": "openai-agents SQLAlchemySession (asyncpg)",
+    "langchain": "langchain-postgres PostgresChatMessageHistory",
+    "llama": "LlamaIndex PostgresChatStore",
+}
+
+RIVAL = """
+import asyncio, sys, time, uuid
+kind, host, port = sys.argv[1:4]
+at = f"postgres@{host}:{port}/postgres"
+text, session = "x" * 200, str(uuid.uuid4())
+loop = asyncio.new_event_loop()
+if kind == "agents":
+    from agents.extensions.memory import SQLAlchemySession
+    store = SQLAlchemySession.from_url(session, url=f"postgresql+asyncpg://{at}", create_tables=True)
+    append = lambda: loop.run_until_complete(store.add_items([{"role": "user", "content": text}]))
+    read = lambda: loop.run_until_complete(store.get_items(50))
+elif kind == "langchain":
+    import psycopg
+    from langchain_core.messages import HumanMessage
+    from langchain_postgres import PostgresChatMessageHistory
+    connection = psycopg.connect(f"postgresql://{at}")
+    PostgresChatMessageHistory.create_tables(connection, "langchain")
+    store = PostgresChatMessageHistory("langchain", session, sync_connection=connection)
+    append = lambda: store.add_messages([HumanMessage(text)])
+    read = lambda: store.get_messages()[-50:]
+else:
+    from llama_index.core.llms import ChatMessage
+    from llama_index.storage.chat_store.postgres import PostgresChatStore
+    store = PostgresChatStore.from_uri(f"postgresql://{at}")
+    append = lambda: store.add_message(session, ChatMessage(role="user", content=text))
+    read = lambda: store.get_messages(session)[-50:]
+append()
+print("ready", flush=True)
+for line in sys.stdin:
+    what, count = line.split()
+    work = {"append": append, "read": read}[what]
+    for _ in range(int(count)):
+        work()
+    print("done", flush=True)
+"""
+
+
+def run() -> Iterator[Figure]:
+    """Every figure of the store on PostgreSQL."""
+    with contextlib.ExitStack() as after:
+        engine: Any = after.enter_context(start_engine("postgres", storage="disk"))
+        raw = after.enter_context(contextlib.closing(RawLog(engine.url)))
+        store = after.enter_context(holdfast.connect(engine.url))
+        tasks = after.enter_context(contextlib.closing(Tasks(engine.url)))
+        yield from _appends(raw, store, tasks)
+        yield from _reads(raw, store)
+        yield from _rivals(engine, store, after)
+
+
+class RawLog:
+    """What a careful person writes by hand: psycopg, one INSERT, one commit; prepared by itself."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = psycopg.connect(url)
+        self.plain = psycopg.connect(url, autocommit=True)
+        self.plain.execute("CREATE TABLE log (id bigserial PRIMARY KEY, session text, body bytea)")
+        self.plain.execute(
+            "CREATE TABLE pages (id bigserial PRIMARY KEY, session text, body bytea)"
+        )
+        self.plain.execute("CREATE INDEX by_session ON pages (session, id)")
+
+    def append(self, count: int) -> None:
+        """So many inserts, each with a commit of its own."""
+        for _ in range(count):
+            self.connection.execute(
+                "INSERT INTO log (session, body) VALUES (%s, %s)", ("s", b"x" * 200)
+            )
+            self.connection.commit()
+
+    def fill(self, session: str, count: int) -> None:
+        """The same JSON that our log holds."""
+        body = json.dumps({"id": BODY.id, "role": "user", "content": BODY.content, "at": None})
+        self.plain.execute(
+            "INSERT INTO pages (session, body) SELECT %s, %s FROM generate_series(1, %s)",
+            (session, body.encode(), count),
+        )
+        self.plain.execute("ANALYZE pages")
+
+    def newest(self, session: str) -> list[object]:
+        """The newest page, decoded."""
+        rows = self.plain.execute(
+            "SELECT body FROM pages WHERE session = %s ORDER BY id DESC LIMIT %s", (session, PAGE)
+        ).fetchall()
+        return [json.loads(body) for (body,) in reversed(rows)]
+
+    def close(self) -> None:
+        """Close both connections."""
+        self.connection.close()
+        self.plain.close()
+
+
+class Tasks:
+    """Concurrent tasks on one event loop and one store."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._store = self._runner.run(holdfast.connect_async(url))
+
+    def write(self, name: Callable[[int], str]) -> None:
+        """The same number of appends as the threads."""
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*(turns(number) for number in range(WRITERS)))
+
+        async def turns(number: int) -> None:
+            for _ in range(WRITES // WRITERS * 4):
+                await self._store.append(name(number), BODY)
+
+        self._runner.run(all_of_them())
+
+    def close(self) -> None:
+        """Close the store, then the loop."""
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+
+def _one(_number: int) -> str:
+    return "all write here"
+
+
+def _own(number: int) -> str:
+    return f"session of {number}"
+
+
+def _in_threads(store: Store, name: Callable[[int], str]) -> None:
+    def write(number: int) -> None:
+        for _ in range(WRITES // WRITERS * 4):
+            store.append(name(number), BODY)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _appends(raw: RawLog, store: Store, tasks: Tasks) -> Iterator[Figure]:
+    many = {
+        "threads, one session": lambda: _in_threads(store, _one),
+        "threads, own sessions": lambda: _in_threads(store, _own),
+        "tasks, one session": lambda: tasks.write(_one),
+        "tasks, own sessions": lambda: tasks.write(_own),
+    }
+    ways: dict[str, Callable[[], object]] = {
+        "raw": lambda: raw.append(WRITES),
+        "ours": lambda: [store.append("s", BODY) for _ in range(WRITES)],
+        **many,
+    }
+    taken = side_by_side(ways, rounds=ROUNDS)
+    rate = {name: (4 if name in many else 1) * WRITES / taken[name] for name in ways}
+    detail = f"raw {rate['raw']:,.0f}/s, ours {{:,.0f}}/s, 200 bytes, synced"
+    yield Figure(
+        "one writer, beside raw INSERT + commit",
+        rate["ours"] / rate["raw"],
+        at_least=0.8,
+        detail=detail.format(rate["ours"]),
+    )
+    for name in many:
+        yield Figure(
+            f"{WRITERS} appenders ({name}), beside one raw writer",
+            rate[name] / rate["raw"],
+            at_least=2.0,
+            detail=detail.format(rate[name]),
+        )
+
+
+def _reads(raw: RawLog, store: Store) -> Iterator[Figure]:
+    for session, count in (("short", SHORT), ("long", LONG)):
+        raw.fill(session, count)
+        for _ in range(0, count, 1000):
+            store.append(session, [BODY] * 1000)
+    ways = {
+        "raw": lambda: [raw.newest("short") for _ in range(READS)],
+        "short": lambda: [store.history("short", limit=PAGE) for _ in range(READS)],
+        "long": lambda: [store.history("long", limit=PAGE) for _ in range(READS)],
+    }
+    taken = side_by_side(ways, rounds=25)
+    us = {name: time_s / READS * 1e6 for name, time_s in taken.items()}
+    yield Figure(
+        f"history(limit={PAGE}), beside raw SELECT + json.loads",
+        us["short"] / us["raw"],
+        at_most=2.0,
+        detail=f"raw {us['raw']:.0f} us, ours {us['short']:.0f} us",
+    )
+    yield Figure(
+        f"history(limit={PAGE}) of {LONG:,} messages, beside {SHORT:,}",
+        us["long"] / us["short"],
+        at_most=1.3,
+        detail=f"{us['long']:.0f} us beside {us['short']:.0f} us",
+    )
+
+
+class Rival:
+    """Another library's store, in a process of its own."""
+
+    def __init__(self, kind: str, port: int) -> None:
+        self._process = subprocess.Popen(
+            [HOME / "bin" / "python", "-c", RIVAL, kind, "127.0.0.1", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def work(self, what: str, count: int) -> None:
+        """So many appends, or reads of the newest page."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{what} {count}\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _answer(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        if not self._process.stdout.readline():
+            raise SystemExit(f"a rival ended early: {self._process.stderr.read()[-2000:]}")
+
+
+def _install() -> str | None:
+    """Make the environment of the others; why there is none, if it cannot be made."""
+    done = HOME / "done.txt"
+    wanted = "\n".join(PACKAGES)
+    if done.exists() and done.read_text() == wanted:
+        return None
+    subprocess.run([sys.executable, "-m", "venv", HOME], check=True)
+    pip = [str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", *PACKAGES]
+    made = subprocess.run(pip, check=False, capture_output=True, text=True)
+    if made.returncode:
+        return str(made.stderr.strip().splitlines()[-1])
+    done.write_text(wanted)
+    return None
+
+
+def _rivals(engine: Any, store: Store, after: contextlib.ExitStack) -> Iterator[Figure]:
+    why_not = _install()
+    if why_not is not None:
+        yield Figure("other libraries could not be installed", 0.0, unit="", detail=why_not)
+        return
+    for kind, name in RIVALS.items():
+        rival = after.enter_context(contextlib.closing(Rival(kind, engine.port)))
+        yield from _beside(rival, name, store, f"beside {kind}")
+        rival.close()
+
+
+def _beside(rival: Rival, name: str, store: Store, session: str) -> Iterator[Figure]:
+    """Both write the same conversation, batch by batch; then both read its newest page."""
+    ours: dict[str, Callable[[], object]] = {
+        "append": lambda: [store.append(session, BODY) for _ in range(40)],
+        "read": lambda: [store.history(session, limit=PAGE) for _ in range(READS)],
+    }
+    for what, count in (("append", 40), ("read", READS)):
+        ways: dict[str, Callable[[], object]] = {
+            "theirs": lambda what=what, count=count: rival.work(what, count),  # type: ignore[misc]
+            "ours": ours[what],
+        }
+        taken = side_by_side(ways, rounds=ROUNDS)
+        us = {way: time_s / count * 1e6 for way, time_s in taken.items()}
+        what_is = "append" if what == "append" else f"newest {PAGE} of {ROUNDS * 40}"
+        yield Figure(
+            f"{what_is}: {name} / ours",
+            us["theirs"] / us["ours"],
+            at_least=1.0,
+            detail=f"theirs {us['theirs']:,.0f} us, ours {us['ours']:,.0f} us",
+        )

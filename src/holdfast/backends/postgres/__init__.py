@@ -1,0 +1,42 @@
+"""PostgreSQL: `postgresql://user:password@host:port/database?schema=holdfast`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.backends.postgres.address import Address, read_address
+from holdfast.backends.postgres.mapping import BACKEND
+from holdfast.backends.postgres.migration import Promise, check_replica, open_database
+from holdfast.backends.postgres.store import AsyncPostgresBackend, PostgresBackend
+from holdfast.commands import Settings
+from holdfast.errors import EngineUnreachable, Refused
+
+
+def _open(asked: Settings) -> tuple[list[Address], Promise]:
+    """The replicas and then the primary, of the current schema and able to be written to."""
+    address = read_address(asked.url)
+    replicas = [read_address(url) for url in asked.replicas]
+    promise, identity = open_database(address)
+    if promise.read_only:
+        raise Refused(
+            f"this server cannot be written to ({promise.read_only}). Nothing was written. Connect "
+            "to the primary; a standby goes into `replicas`",
+            operation="connect",
+            backend=BACKEND,
+        )
+    for replica in replicas:
+        try:
+            check_replica(replica, identity)
+        except EngineUnreachable:
+            continue  # it may come up later; until then the primary answers
+    return [*replicas, address], promise
+
+
+def open_backend(asked: Settings) -> PostgresBackend:
+    """The backend for a URL, opened: the server answers, has our schema, and can be written to."""
+    return PostgresBackend(asked, *_open(asked))
+
+
+async def open_backend_async(asked: Settings) -> AsyncPostgresBackend:
+    """The same for the async door; opening is done once, in a thread."""
+    return AsyncPostgresBackend(asked, *await asyncio.to_thread(_open, asked))

@@ -1,0 +1,204 @@
+"""What to ask of which server, in what order, and what to make of it. Pure, for both doors.
+
+A course is a generator: it yields `Ask` and is sent rows, or has an error thrown into it; it
+yields `Rest` to wait a little. Neither door decides anything.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from holdfast.backends.postgres import requests as answers
+from holdfast.backends.postgres.lanes import Pending
+from holdfast.backends.postgres.mapping import BACKEND, ConnectionLost, Contended
+from holdfast.backends.postgres.replicas import PRIMARY, Replicas
+from holdfast.backends.postgres.requests import READS, Request, Requests, Rows
+from holdfast.commands import Command, Forget, Put, Read, Rewrite, Slice, Written
+from holdfast.errors import Conflict, EngineFull, HoldfastError
+from holdfast.model import Durability
+
+R = TypeVar("R")
+
+TRIES_MAX: Final = 8
+REST_S: Final = 0.002
+SWEEP_INTERVAL_S: Final = 1.0
+SWEEP_MESSAGES_MAX: Final = 1000
+
+
+@dataclass(slots=True)
+class Ask:
+    """Send a statement to a server: `PRIMARY`, or a replica by its index."""
+
+    server: int
+    request: Request
+
+
+@dataclass(slots=True)
+class Rest:
+    """Wait a little."""
+
+    seconds: float
+
+
+Course = Generator[Ask | Rest, Any, R]
+
+
+class Courses:
+    """Each command as a course, with what a store remembers between them."""
+
+    def __init__(self, requests: Requests, replicas: Replicas) -> None:
+        self._requests = requests
+        self._replicas = replicas
+        self._sweep_at_s = 0.0
+
+    def of(self, command: Command[Any]) -> Course[Any]:
+        """The course of any command but an append, which goes with others."""
+        if isinstance(command, Read):
+            return self._read(command)
+        if isinstance(command, Rewrite):
+            return self._rewrite(command)
+        if isinstance(command, Forget):
+            return self._forget(command)
+        if isinstance(command, Put):
+            return self._put(command)
+        return self._one(command)
+
+    def append(self, group: Sequence[Pending]) -> Course[None]:
+        """Give each append of a group its reply or its error, or send it on its way again."""
+        commands = [pending.command for pending in group]
+        try:
+            rows: Rows = yield from _ask(PRIMARY, self._requests.append(commands))
+        except EngineFull as error:
+            yield from self._each_alone(group, error)
+            return
+        except HoldfastError as error:
+            for pending in group:
+                pending.outcome = error
+            return
+        for pending, row in zip(group, rows, strict=True):
+            pending.outcome = answers.written(pending.command, row)
+            pending.again = pending.outcome is None
+        yield from self._after_write(
+            [pending.outcome for pending in group if isinstance(pending.outcome, Written)]
+        )
+
+    def _each_alone(self, group: Sequence[Pending], error: HoldfastError) -> Course[None]:
+        """The one that is too large must not take the others with it."""
+        if len(group) == 1:
+            group[0].outcome = error
+            return
+        for pending in group:
+            yield from self.append((pending,))
+
+    def _rewrite(self, command: Rewrite) -> Course[Written]:
+        [row] = yield from _ask(PRIMARY, self._requests.rewrite(command))
+        outcome = answers.written(command, row)
+        if not isinstance(outcome, Written):
+            raise outcome or AssertionError(row)
+        yield from self._after_write([outcome])
+        return outcome
+
+    def _forget(self, command: Forget) -> Course[Any]:
+        rows = yield from _ask(PRIMARY, self._requests.forget(command))
+        yield from self._after_write([])
+        return answers.removed(rows)
+
+    def _put(self, command: Put) -> Course[bool]:
+        [(written,)] = yield from _ask(PRIMARY, self._requests.put(command))
+        if written:
+            yield from self._after_write([])
+            return True
+        there = answers.copied((yield from _ask(PRIMARY, self._requests.take(command.session))))
+        if answers.is_equal(there, command.copy):
+            return False
+        raise Conflict(
+            "a session of that name is there already, and differs. It was left as it is",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+
+    def _one(self, command: Command[R]) -> Course[R]:
+        make, reply = READS[type(command)]
+        result: R = reply((yield from _ask(PRIMARY, make(self._requests, command))))
+        return result
+
+    def _read(self, command: Read) -> Course[Slice]:
+        """From a replica that is fresh enough, or becomes so in time; otherwise the primary."""
+        token = self._replicas.token_for(command.token)
+        server = self._replicas.choose(token, time.monotonic())
+        if server != PRIMARY and token is not None:
+            cut = yield from self._read_at(command, server, token)
+            if cut is not None:
+                return cut
+        return answers.page(command, (yield from _ask(PRIMARY, self._requests.read(command))))
+
+    def _read_at(self, command: Read, server: int, token: str) -> Course[Slice | None]:
+        give_up_s = time.monotonic() + self._replicas.wait_s
+        request = self._requests.read_at(command, token)
+        rest_s = REST_S
+        try:
+            while (rows := (yield from _ask(server, request)))[0][1] == b"behind":
+                if time.monotonic() + rest_s > give_up_s:
+                    return None
+                yield Rest(rest_s)
+                rest_s *= 1.5
+        except HoldfastError:  # it is down, or is no replica of ours: the primary knows
+            self._replicas.avoid(server, time.monotonic())
+            return None
+        if rows[0][1] in {b"expiring", b"unfit"}:
+            return None
+        return answers.page(command, rows)
+
+    def _after_write(self, replies: Sequence[Written]) -> Course[None]:
+        """The write is done: note where replicas must come to, and free some room now and then.
+
+        Nothing that goes wrong here may become an error of the write.
+        """
+        if self._replicas:
+            position = yield from self._position(replies)
+            for reply in replies:
+                reply.token = position
+        yield from self._sweep()
+
+    def _position(self, replies: Sequence[Written]) -> Course[str]:
+        """At or after the commit: asked for when it is done, since inside it nobody can know."""
+        flushed = all(reply.durability > Durability.MEMORY for reply in replies)
+        losses = self._replicas.losses()
+        position: str
+        try:
+            [(position,)] = yield from _ask(PRIMARY, self._requests.position(flushed=flushed))
+        except HoldfastError:
+            position = self._replicas.NOWHERE  # the write itself is done, whatever happened here
+        self._replicas.wrote(position, losses)
+        return position
+
+    def _sweep(self) -> Course[None]:
+        now_s = time.monotonic()
+        if now_s < self._sweep_at_s:
+            return
+        self._sweep_at_s = now_s + SWEEP_INTERVAL_S
+        try:
+            [(swept,)] = yield Ask(PRIMARY, self._requests.sweep(SWEEP_MESSAGES_MAX))
+        except HoldfastError:
+            return  # the next write tries again
+        if swept:
+            self._sweep_at_s = now_s
+
+
+def _ask(server: int, request: Request) -> Course[Rows]:
+    """Ask, and again where that is safe: the server gave up, or a read lost its connection."""
+    for tried in range(1, TRIES_MAX):
+        try:
+            rows: Rows = yield Ask(server, request)
+        except (Contended, ConnectionLost) as error:
+            if isinstance(error, ConnectionLost) and tried > 1:
+                raise
+            yield Rest(random.uniform(0, REST_S * 2**tried))  # noqa: S311 - only to get apart
+        else:
+            return rows
+    last: Rows = yield Ask(server, request)
+    return last

@@ -1,0 +1,172 @@
+"""Connections to one server, lent out one at a time; at most so many, and nobody waits for ever.
+
+Not psycopg_pool: that opens connections in the background, with growing pauses while the
+server is away. "Refused", "wrong password" and "too many connections" all become one time-out
+there, and a server that is back is not used until the pause is over. Here whoever needs a
+connection opens it, learns at once why it fails, and finds the server as soon as it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import psycopg
+
+from holdfast.backends.postgres.address import Address
+from holdfast.backends.postgres.link import OPEN, AsyncLink, Link, is_broken, is_fit
+from holdfast.backends.postgres.mapping import BACKEND, unreachable
+from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
+
+
+class Lending:
+    """For the sync door."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[Link] = []
+        self._free = threading.BoundedSemaphore(address.pool_max)
+        self._closed = False
+
+    @contextlib.contextmanager
+    def lend(self, operation: str) -> Iterator[Link]:
+        """A connection for the length of a `with` block; one that breaks in it is thrown away."""
+        if not self._free.acquire(timeout=self.address.pool_timeout_s):
+            raise _all_busy(self.address, operation)
+        try:
+            link = self._idle_one() or open_link(self.address, operation)
+            try:
+                yield link
+            except BaseException as error:
+                if is_broken(link, error):
+                    link.close()
+                else:
+                    self._give_back(link)
+                raise
+            self._give_back(link)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Close idle connections now, lent ones when they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _idle_one(self) -> Link | None:
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+        with contextlib.suppress(IndexError):  # other threads take, too
+            while True:
+                link = self._idle.pop()
+                if is_fit(link):
+                    return link
+                link.close()
+        return None
+
+    def _give_back(self, link: Link) -> None:
+        link.idle_since_s = time.monotonic()
+        self._idle.append(link)
+        if self._closed:
+            self.close()
+
+
+class AsyncLending:
+    """For the async door, within one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[AsyncLink] = []
+        self._free = asyncio.BoundedSemaphore(address.pool_max)
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def lend(self, operation: str) -> AsyncIterator[AsyncLink]:
+        """A connection for the length of a `with` block; one that breaks in it is thrown away."""
+        await self._queue(operation)
+        try:
+            link = await self._idle_one() or await open_link_async(self.address, operation)
+            try:
+                yield link
+            except BaseException as error:
+                if is_broken(link, error):
+                    await link.close()
+                else:
+                    await self._give_back(link)
+                raise
+            await self._give_back(link)
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Close idle connections now, lent ones when they come back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _queue(self, operation: str) -> None:
+        try:
+            async with asyncio.timeout(self.address.pool_timeout_s):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _all_busy(self.address, operation) from None
+
+    async def _idle_one(self) -> AsyncLink | None:
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+        while self._idle:
+            link = self._idle.pop()
+            if is_fit(link):
+                return link
+            await link.close()
+        return None
+
+    async def _give_back(self, link: AsyncLink) -> None:
+        link.idle_since_s = time.monotonic()
+        self._idle.append(link)
+        if self._closed:
+            await self.close()
+
+
+def open_link(address: Address, operation: str) -> Link:
+    """A new connection; `EngineUnreachable` says why there is none."""
+    try:
+        link = Link.connect(**address.conninfo, **OPEN)
+    except (psycopg.Error, OSError) as error:
+        raise _not_opened(address, error, operation) from None
+    _set_up(link, address)
+    return link
+
+
+async def open_link_async(address: Address, operation: str) -> AsyncLink:
+    """The same, awaited."""
+    try:
+        link = await AsyncLink.connect(**address.conninfo, **OPEN)
+    except (psycopg.Error, OSError) as error:
+        raise _not_opened(address, error, operation) from None
+    _set_up(link, address)
+    return link
+
+
+def _set_up(link: Link | AsyncLink, address: Address) -> None:
+    link.reply_timeout_s = address.reply_timeout_s
+    link.add_notice_handler(link.note)
+
+
+def _not_opened(address: Address, error: Exception, operation: str) -> HoldfastError:
+    """The driver's words, cleaned, and as cause a clean copy: the original may hold a password."""
+    words = " ".join(address.scrub(str(error)).split())
+    clean = type(error)(words) if words != str(error) else error
+    return unreachable(clean, operation, words)
+
+
+def _all_busy(address: Address, operation: str) -> EngineUnreachable:
+    return EngineUnreachable(
+        f"all {address.pool_max} connections of this store were busy for "
+        f"{address.pool_timeout_s:g} s; nothing was sent. Try again, or raise pool_max in the URL",
+        operation=operation,
+        backend=BACKEND,
+    )

@@ -1,0 +1,92 @@
+"""One connection, for either door: every answer within a bound, nothing kept in between.
+
+Each statement is a transaction of its own (autocommit), and none is prepared on the server by
+name. So a bouncer in transaction mode may hand every statement to another backend; the plans
+worth keeping are kept by the functions of the schema, inside the server.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Generator
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq import ConnStatus, TransactionStatus
+
+from holdfast.backends.postgres.mapping import ReplyTimeout
+
+T = TypeVar("T")
+
+OPEN: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
+IDLE_S_MAX: Final = 60.0
+"""A connection idle for longer may have been cut by something in between without a word."""
+
+
+class _Watched:
+    """What both kinds of connection have besides psycopg's own."""
+
+    reply_timeout_s: float = 30.0
+    warned: str = ""
+    """What the server warned of since this was last emptied; a write of ours gives no warnings."""
+    idle_since_s: float = 0.0
+
+    def note(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Keep a warning: a commit that no standby confirmed is announced by nothing else."""
+        if notice.severity_nonlocalized == "WARNING":
+            self.warned = notice.message_primary or "warning"
+
+
+class Link(_Watched, psycopg.Connection[Any]):
+    """For the sync door."""
+
+    def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
+        """As psycopg's, with an end."""
+        return super().wait(_bounded(gen, self.reply_timeout_s), *args, **settings)
+
+
+class AsyncLink(_Watched, psycopg.AsyncConnection[Any]):
+    """For the async door."""
+
+    async def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
+        """As psycopg's, with an end."""
+        return await super().wait(_bounded(gen, self.reply_timeout_s), *args, **settings)
+
+
+def _bounded(gen: Generator[Any, Any, T], timeout_s: float) -> Generator[Any, Any, T]:
+    """The same exchange with the server, given up after a time.
+
+    psycopg looks in about every 0.1 s even when nothing arrives, with nothing in hand.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline_s:
+                raise ReplyTimeout(f"no answer within {timeout_s:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def is_fit(link: Link | AsyncLink) -> bool:
+    """Whether an idle connection can be used: the server has said nothing on it meanwhile.
+
+    What a server says unasked is nearly always that it is going, or gone. Only if that was
+    looked at, a failure after sending means "unknown"; a connection that died with the
+    server before must not cost anybody a write.
+    """
+    if link.closed or time.monotonic() - link.idle_since_s > IDLE_S_MAX:
+        return False
+    poll = select.poll()
+    poll.register(link.fileno(), select.POLLIN)
+    return not poll.poll(0) and link.pgconn.status == ConnStatus.OK
+
+
+def is_broken(link: Link | AsyncLink, error: BaseException) -> bool:
+    """Whether a connection is of no more use after an error; a refused statement leaves it whole."""
+    whole = isinstance(error, Exception) and not link.closed
+    return not (whole and link.pgconn.transaction_status == TransactionStatus.IDLE)

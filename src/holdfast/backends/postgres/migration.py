@@ -1,0 +1,159 @@
+"""Opening a database: the schema made or brought up to date, and what its settings promise.
+
+Done once per store, with a connection of its own, before the first command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from holdfast.backends.postgres.address import Address
+from holdfast.backends.postgres.lending import open_link
+from holdfast.backends.postgres.link import Link
+from holdfast.backends.postgres.mapping import BACKEND, mapped
+from holdfast.backends.postgres.requests import SQL, Row, in_schema
+from holdfast.backends.queries import load_migrations
+from holdfast.errors import FormatTooNew, HoldfastError, Refused
+from holdfast.model import Durability
+
+MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+MIGRATION_TIMEOUT_S: Final = 60.0
+"""How long one process waits for another that is bringing the schema up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The settings of a server that decide what an ack survives."""
+
+    fsync: str
+    synchronous_commit: str
+    synchronous_standby_names: str
+    full_page_writes: str
+    read_only: str
+    unlogged: str
+    """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
+
+    def reached(self, require: Durability) -> Durability:
+        """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""
+        commit = self.synchronous_commit
+        standbys = bool(self.synchronous_standby_names)
+        if self.unlogged or (commit == "off" and require is Durability.MEMORY):
+            return Durability.MEMORY
+        if self.fsync == "off":
+            return Durability.PROCESS
+        if standbys and (require is Durability.REPLICA or commit in {"on", "remote_apply"}):
+            return Durability.REPLICA
+        return Durability.DISK
+
+
+def open_database(address: Address) -> tuple[Promise, str | None]:
+    """Bring the schema up to date where needed; the server's promise and its identity.
+
+    Safe when many processes do so at once. A role that may not create anything is enough
+    where the schema is there already.
+    """
+    with open_link(address, "connect") as link:
+        try:
+            _make_ready(link, address.schema)
+            row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
+            promise = Promise(*(str(value or "") for value in row.fetchone() or ()))
+            return promise, identity(link)
+        except psycopg.Error as error:
+            raise mapped(error, "connect", writes=False) from error
+
+
+def identity(link: Link) -> str | None:
+    """What tells one database cluster from another; None where the role may not ask."""
+    try:
+        [(system,)] = link.execute(SQL["system"].encode()).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        return None
+    return str(system)
+
+
+def check_replica(address: Address, primary: str | None) -> None:
+    """Raise `Refused` for a server that is no replica of ours, `EngineUnreachable` if it is down."""
+    with open_link(address, "connect") as link:
+        try:
+            in_recovery = link.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
+            theirs = identity(link)
+        except psycopg.Error as error:
+            raise mapped(error, "connect", writes=False) from error
+    if not in_recovery or (primary and theirs and theirs != primary):
+        raise _error(
+            Refused,
+            "a URL in `replicas` leads to a server that is no replica of the primary: "
+            f"{'another database cluster' if in_recovery else 'it is no standby'}. Nothing was "
+            "written. Leave it out, or correct it",
+        )
+
+
+def _make_ready(link: Link, schema: str) -> None:
+    in_recovery, known, _ = _whose(link, schema)
+    if known:
+        version = _version(link, schema)
+        if version == SCHEMA_VERSION:
+            return
+    if in_recovery:
+        raise _error(
+            Refused,
+            "this server is a standby without the tables of this release: it cannot be written "
+            "to. Nothing was written. Connect to the primary, and name this one in `replicas`",
+        )
+    link.reply_timeout_s, usual_s = MIGRATION_TIMEOUT_S * 2, link.reply_timeout_s
+    # Each statement must see what the one that held the lock before has done.
+    link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    try:
+        with link.transaction():
+            _migrate(link, schema)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _not_allowed(schema) from error
+    link.reply_timeout_s = usual_s
+
+
+def _migrate(link: Link, schema: str) -> None:
+    """In one transaction, under a lock: whoever comes second finds it done."""
+    link.execute(SQL["migration_lock"].encode(), (str(round(MIGRATION_TIMEOUT_S * 1000)),))
+    _, known, there = _whose(link, schema)
+    if not there:
+        link.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    for version in range(_version(link, schema) + 1 if known else 1, SCHEMA_VERSION + 1):
+        link.execute(in_schema(MIGRATIONS[version - 1], schema))
+        add = f'INSERT INTO "{schema}".holdfast_schema (version) VALUES ({version})'  # noqa: S608
+        link.execute(add.encode())
+
+
+def _whose(link: Link, schema: str) -> Row:
+    [row] = link.execute(SQL["whose"].encode(), (schema, schema)).fetchall()
+    found: Row = row
+    return found
+
+
+def _version(link: Link, schema: str) -> int:
+    """The version of a schema of ours; raises for one that a later release made."""
+    [(version,)] = link.execute(in_schema(SQL["version"], schema)).fetchall()
+    if version is not None and version > SCHEMA_VERSION:
+        raise _error(
+            FormatTooNew,
+            f"schema {schema} has version {version}, from a later release; this one knows up to "
+            f"{SCHEMA_VERSION}. Nothing was written. Upgrade holdfast",
+        )
+    return version or 0
+
+
+def _not_allowed(schema: str) -> HoldfastError:
+    return _error(
+        Refused,
+        f"schema {schema} does not have the tables of this release yet, and this role may not "
+        "create them. Nothing was written. Connect once with a role that may (GRANT CREATE ON "
+        "DATABASE, or the owner of the schema); docs/howto/postgres.md lists what this one needs",
+    )
+
+
+def _error(kind: type[HoldfastError], words: str) -> HoldfastError:
+    return kind(words, operation="connect", backend=BACKEND)

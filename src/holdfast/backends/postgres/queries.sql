@@ -1,0 +1,92 @@
+-- requests.py puts in what stays the same: {schema}, {namespace}, and as {terms} the required
+-- level and the longest wait for a lock. Placeholders are psycopg's; b is binary.
+
+-- name: append
+SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}, %b, {rest})
+
+-- name: append_many
+SELECT * FROM {schema}.append_many(
+    {namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
+
+-- name: append_all
+SELECT * FROM {schema}.append_all(
+    {namespace}, %b, %b::bigint[], {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
+
+-- name: rewrite
+SELECT * FROM {schema}.rewrite({namespace}, %b, {terms}, {numbers_max}, %b::bytea[], %b, %b, %b)
+
+-- name: forget
+SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
+
+-- name: put
+SELECT {schema}.put(
+    {namespace}, %b, {terms}, %s, %b, %b, %b, %b::bigint, %b::bigint,
+    %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
+
+-- name: read
+SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
+
+-- name: read_at
+SELECT seq, record FROM {schema}.read_at(
+    %s::pg_lsn, {namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
+
+-- name: look
+SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
+       last, last - floor, bytes, ttl_ms, expires_ms
+FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
+
+-- name: names
+SELECT name FROM {schema}.sessions
+WHERE namespace = {namespace} AND name >= %b AND name > %b AND name < %b
+  AND (%b OR (state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now()))))
+ORDER BY name LIMIT %b
+
+-- name: take
+-- One statement, hence one snapshot: the session, its visible records, its keys.
+WITH s AS MATERIALIZED (
+    SELECT *, state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) AS visible
+    FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
+)
+SELECT 'session', CASE WHEN state = 'live' AND NOT visible THEN 'expired' ELSE state END::bytea,
+       last, last - floor, bytes, ttl_ms, expires_ms
+FROM s
+UNION ALL
+SELECT 'record', m.record, m.seq, NULL, NULL, NULL, NULL
+FROM s JOIN {schema}.messages m ON m.session = s.id AND m.seq > s.floor WHERE s.visible
+UNION ALL
+SELECT 'key', k.digest, k.first, k.last, NULL, NULL, NULL
+FROM s JOIN {schema}.keys k ON k.session = s.id
+
+-- name: sweep
+SELECT {schema}.sweep(%b::bigint)
+
+-- name: position
+-- After a commit that was flushed, the flushed end of the log is at or after that commit. One
+-- that was not flushed (synchronous_commit=off) is before the place where the next record goes.
+SELECT CASE WHEN %b THEN pg_current_wal_flush_lsn() ELSE pg_current_wal_insert_lsn() END::text
+
+-- name: setup
+SELECT current_setting('fsync'), current_setting('synchronous_commit'),
+       current_setting('synchronous_standby_names'), current_setting('full_page_writes'),
+       CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN current_setting('transaction_read_only') = 'on'
+            THEN 'default_transaction_read_only' END,
+       (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class
+        WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p'))
+
+-- name: whose
+-- From the tables, not by to_regclass: that may answer from a cache which is older than the lock
+-- that a migration has just waited for.
+SELECT pg_is_in_recovery(),
+       EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = %s AND c.relname = 'holdfast_schema'),
+       EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)
+
+-- name: version
+SELECT max(version) FROM {schema}.holdfast_schema
+
+-- name: migration_lock
+-- Until the end of the transaction, so that it also works through a bouncer.
+SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(hashtext('holdfast migration'))
+
+-- name: system
+SELECT system_identifier::text FROM pg_control_system()

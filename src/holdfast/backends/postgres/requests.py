@@ -1,0 +1,284 @@
+"""Commands as statements, and rows as replies: the one place that knows both. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast import limits
+from holdfast.backends.postgres.mapping import BACKEND
+from holdfast.backends.queries import load_queries
+from holdfast.commands import (
+    TTL_KEEP,
+    Append,
+    Command,
+    Copy,
+    Facts,
+    Forget,
+    Look,
+    Names,
+    Put,
+    Read,
+    Removed,
+    Rewrite,
+    Slice,
+    Take,
+    Written,
+    check_expect,
+)
+from holdfast.errors import Conflict, EngineFull, HoldfastError
+from holdfast.model import Durability, SessionState
+
+SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
+EXPIRY_MARGIN_MS: Final = 60_000
+"""How far a replica's clock may be from the primary's: nearer to an expiry, the primary decides."""
+SPELT_OUT_MAX: Final = 8
+"""Records that are sent as values of their own: the driver is slow at making arrays."""
+
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+
+@dataclass(slots=True)
+class Request:
+    """One statement with its values. A lost answer to one that writes leaves its outcome unknown."""
+
+    sql: bytes
+    values: tuple[Any, ...]
+    operation: str
+    writes: bool = False
+
+
+class Requests:
+    """Statements for one namespace in one schema, at one required level."""
+
+    def __init__(
+        self, schema: str, namespace: bytes, require: Durability, lock_timeout_ms: int
+    ) -> None:
+        constants = {
+            "{namespace}": f"'\\x{namespace.hex()}'::bytea",
+            "{terms}": f"{int(require)}, {lock_timeout_ms}",
+            "{numbers_max}": str(limits.NUMBER_MAX),
+        }
+        self._sql = {name: in_schema(text, schema, constants) for name, text in SQL.items()}
+        self._plain, self._full = (
+            [_spelt_out(self._sql["append"], count, rest) for count in range(SPELT_OUT_MAX + 1)]
+            for rest in (b"'', -1, -1", b"%b, %b, %b")
+        )
+
+    def append(self, group: Sequence[Append]) -> Request:
+        """Appends in one statement; those to one session stand together, sessions are sorted."""
+        if len(group) == 1:
+            return self._append_one(group[0])
+        values = (
+            [record for one in group for record in one.records],
+            [len(one.records) for one in group],
+            [_size(one) for one in group],
+            [one.key or b"" for one in group],
+            [_or_any(one.expect) for one in group],
+            [one.ttl_ms for one in group],
+        )
+        shares = Counter(one.session for one in group)
+        if len(shares) == 1:
+            return self._write("append_many", "append", group[0].session, *values)
+        names = (list(shares), list(shares.values()))
+        return Request(self._sql["append_all"], (*names, *values), "append", writes=True)
+
+    def _append_one(self, one: Append) -> Request:
+        """What is most often left out is not sent: each value costs the driver some time."""
+        is_plain = one.key is None and one.expect is None and one.ttl_ms == TTL_KEEP
+        rest = () if is_plain else (one.key or b"", _or_any(one.expect), one.ttl_ms)
+        count = len(one.records)
+        records = one.records if count <= SPELT_OUT_MAX else (list(one.records),)
+        sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
+        return Request(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
+
+    def rewrite(self, command: Rewrite) -> Request:
+        """See `Rewrite`."""
+        rest = (list(command.records), _size(command), _or_any(command.expect), command.ttl_ms)
+        return self._write("rewrite", "rewrite", command.session, *rest)
+
+    def forget(self, command: Forget) -> Request:
+        """See `Forget`."""
+        return self._write("forget", "forget", command.session)
+
+    def put(self, command: Put) -> Request:
+        """See `Put`."""
+        facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
+        floor = rows[0][0] - 1 if rows else facts.last
+        return self._write(
+            "put",
+            "load",
+            command.session,
+            facts.state.value,
+            floor,
+            floor + len(rows),
+            sum(len(record) for _, record in rows),
+            facts.ttl_ms,
+            facts.expires_ms,
+            [record for _, record in rows],
+            [digest for digest, _, _ in keys],
+            [first for _, first, _ in keys],
+            [last for _, _, last in keys],
+        )
+
+    def read(self, command: Read) -> Request:
+        """A page, from the primary."""
+        return self._request("read", *self._page(command), operation=command.operation)
+
+    def read_at(self, command: Read, token: str) -> Request:
+        """A page from a replica that has come to where the token says."""
+        values = (token, *self._page(command), EXPIRY_MARGIN_MS)
+        return self._request("read_at", *values, operation=command.operation)
+
+    def look(self, command: Look) -> Request:
+        """See `Look`."""
+        return self._request("look", command.session, operation="stat")
+
+    def names(self, command: Names) -> Request:
+        """See `Names`. No UTF-8 holds the byte 255, so it bounds every prefix."""
+        bounds = (command.prefix, command.after or b"", command.prefix + b"\xff")
+        values = (*bounds, command.gone, command.limit)
+        return self._request("names", *values, operation=command.operation)
+
+    def take(self, session: bytes) -> Request:
+        """See `Take`."""
+        return self._request("take", session, operation="export")
+
+    def sweep(self, messages_max: int) -> Request:
+        """Free the room of an expired session."""
+        return self._request("sweep", messages_max, operation="sweep")
+
+    def position(self, *, flushed: bool) -> Request:
+        """Where the log of the primary is, after a commit."""
+        return self._request("position", flushed, operation="position")
+
+    def _page(self, command: Read) -> tuple[Any, ...]:
+        bounds = (command.after, command.before, command.limit)
+        return (command.session, *bounds, command.forward)
+
+    def _write(self, name: str, operation: str, session: bytes, *values: Any) -> Request:
+        return Request(self._sql[name], (session, *values), operation, writes=True)
+
+    def _request(self, name: str, *values: Any, operation: str) -> Request:
+        return Request(self._sql[name], values, operation)
+
+
+def in_schema(text: str, schema: str, constants: Mapping[str, str] | None = None) -> bytes:
+    """A statement or migration with the schema's name, which `address` has checked, put in."""
+    for name, value in {"{schema}": f'"{schema}"', **(constants or {})}.items():
+        text = text.replace(name, value)
+    return text.encode()
+
+
+def _spelt_out(sql: bytes, count: int, rest: bytes) -> bytes:
+    """An append of so many records as values of their own, or of one array for 0."""
+    records = b"ARRAY[" + b", ".join([b"%b"] * count) + b"]" if count else b"%b"
+    return sql.replace(b"{records}", records).replace(b"{rest}", rest)
+
+
+def _size(command: Append | Rewrite) -> int:
+    return sum(map(len, command.records))
+
+
+def _or_any(expect: int | None) -> int:
+    return -1 if expect is None else expect
+
+
+def written(command: Append | Rewrite, row: Row) -> Written | HoldfastError | None:
+    """The reply of one append or rewrite, or the error that the server decided on.
+
+    None: its session was busy, and it is to be sent again, alone.
+    """
+    outcome, first, last, level = row
+    if outcome == "busy":
+        return None
+    if outcome in {"written", "repeated"}:
+        return Written(first, last, Durability(level), repeated=outcome == "repeated")
+    if outcome == "full":
+        return EngineFull(
+            f"the session has given {last} numbers and can give {limits.NUMBER_MAX} at most. "
+            "Nothing was written. Go on in a new session",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+    try:
+        check_expect(command.expect, last, operation=command.operation, backend=BACKEND)
+    except Conflict as conflict:
+        return conflict
+    raise AssertionError(outcome)
+
+
+def removed(rows: Rows) -> Removed:
+    """Deleted rows stay in PostgreSQL's files until VACUUM, and in its log for longer: not scrubbed."""
+    [(known, messages, size)] = rows
+    return Removed(messages, size, scrubbed=not known)
+
+
+def page(command: Read, rows: Rows) -> Slice:
+    """The first row is the session: its end and its state."""
+    end, state = rows.pop(0)
+    if not command.forward:
+        rows.reverse()
+    return Slice(SessionState(bytes(state).decode()), end, rows)
+
+
+def facts(rows: Rows) -> Facts:
+    """What the server knows of a session."""
+    if not rows:
+        return Facts(SessionState.NEVER)
+    [(state, *numbers)] = rows
+    return _facts(SessionState(state), *numbers)
+
+
+def _facts(
+    state: SessionState,
+    last: int,
+    count: int,
+    size: int,
+    ttl_ms: int | None,
+    expires_ms: int | None,
+) -> Facts:
+    if state is not SessionState.LIVE:
+        count = size = 0
+    return Facts(state, last, count, size, ttl_ms, expires_ms)
+
+
+def copied(rows: Rows) -> Copy:
+    """A whole session from the rows of its parts, which come in any order."""
+    about = Facts(SessionState.NEVER)
+    records: list[tuple[int, bytes]] = []
+    keys: list[tuple[bytes, int, int]] = []
+    for part, data, number, *rest in rows:
+        if part == "record":
+            records.append((number, data))
+        elif part == "key":
+            keys.append((data, number, rest[0]))
+        else:
+            about = _facts(SessionState(data.decode()), number, *rest)
+    return Copy(about, sorted(records), sorted(keys))
+
+
+def names(rows: Rows) -> list[bytes]:
+    """Session names."""
+    return [name for (name,) in rows]
+
+
+def is_equal(one: Copy, other: Copy) -> bool:
+    """Whether two sessions are the same in everything that moves."""
+    return (
+        one.facts == other.facts
+        and list(one.rows) == list(other.rows)
+        and sorted(one.keys) == sorted(other.keys)
+    )
+
+
+READS: Final[dict[type[Command[Any]], Any]] = {
+    Look: (lambda requests, command: requests.look(command), facts),
+    Names: (lambda requests, command: requests.names(command), names),
+    Take: (lambda requests, command: requests.take(command.session), copied),
+}
+"""Reads that are one statement on the primary: how they are asked, and what the rows mean."""

@@ -1,0 +1,19 @@
+"""Redis 6.2 to 8 and Valkey: `redis://host:6379/0`; see `target.py` for the other URLs."""
+
+from __future__ import annotations
+
+from holdfast.backends.redis.store import AsyncRedisBackend, RedisBackend
+from holdfast.backends.redis.target import target_of
+from holdfast.commands import Settings
+
+
+def open_backend(asked: Settings) -> RedisBackend:
+    """The backend for a URL, connected: the engine answers, and what it keeps is known."""
+    return RedisBackend(target_of(asked))
+
+
+async def open_backend_async(asked: Settings) -> AsyncRedisBackend:
+    """The same for the running event loop."""
+    backend = AsyncRedisBackend(target_of(asked))
+    await backend.open()
+    return backend

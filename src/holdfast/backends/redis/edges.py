@@ -1,0 +1,241 @@
+"""The two edges: one waits for sockets, one awaits them. Nothing else differs between the doors.
+
+All that is to be done is written once, as generators that yield `Ask`s (`engine.py`); an edge
+carries them out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio as aio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.mapping import Lost, unreachable
+from holdfast.backends.redis.target import Address, Target
+
+T = TypeVar("T")
+ENGINE_SAID = (
+    redis.exceptions.ResponseError,
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.AuthenticationError,
+)
+
+
+class Link:
+    """One connection to one engine; `level` is what that engine was last seen to keep."""
+
+    __slots__ = ("address", "checked_s", "connection", "has_waitaof", "level")
+
+    def __init__(self, address: Address, connection: Any) -> None:
+        self.address, self.connection = address, connection
+        self.level: Level | None = None
+        self.checked_s = 0.0
+        self.has_waitaof = False
+
+
+@dataclass(slots=True)
+class Open:
+    """Ask for a new connection; a failure is definite, since nothing has been sent."""
+
+    address: Address
+    sentinel: bool = False
+
+
+@dataclass(slots=True)
+class Talk:
+    """Ask to send these bytes and read so many replies; a `Lost` stands where none came."""
+
+    link: Link
+    payload: bytes
+    replies: int
+
+
+@dataclass(slots=True)
+class Fresh:
+    """Ask whether an idle connection is still good: the engine may have gone in between."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class Shut:
+    """Ask to close a connection; gently is with a farewell, which TLS has."""
+
+    link: Link
+    gently: bool = False
+
+
+Ask = Open | Talk | Fresh | Shut
+Steps = Generator[Ask, Any, T]
+
+
+def arguments(target: Target, ask: Open) -> dict[str, Any]:
+    """How the driver connects: without any retry of its own, since a resent write may be a second one."""
+    common: dict[str, Any] = {
+        "socket_timeout": target.reply_timeout_s,
+        "socket_connect_timeout": target.connect_timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        "protocol": 2,
+    }
+    if not ask.sentinel:
+        common |= {"username": target.username, "password": target.password, "db": target.db}
+    if ask.address.path:
+        return common | {"path": ask.address.path}
+    tls = dict(target.tls_options) if target.tls else {}
+    return common | tls | {"host": ask.address.host, "port": ask.address.port}
+
+
+class Edge:
+    """Carries out asks by waiting."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def run(self, steps: Steps[T]) -> T:
+        """Drive steps to their end."""
+        try:
+            ask = next(steps)
+            while True:
+                try:
+                    answer = self._carry_out(ask)
+                except BaseException as error:  # noqa: BLE001 - the steps decide
+                    ask = steps.throw(error)
+                else:
+                    ask = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _carry_out(self, ask: Ask) -> Any:
+        match ask:
+            case Talk():
+                return self._talk(ask)
+            case Open():
+                return self._open(ask)
+            case Fresh():
+                return self._is_fresh(ask.link)
+            case Shut():
+                return ask.link.connection.disconnect()
+
+    def _open(self, ask: Open) -> Link:
+        kind: Any = redis.SSLConnection if self._target.tls else redis.Connection
+        kind = redis.UnixDomainSocketConnection if ask.address.path else kind
+        connection = kind(**arguments(self._target, ask))
+        try:
+            connection.connect()
+        except (redis.RedisError, OSError) as error:
+            raise unreachable(error, str(ask.address)) from error
+        return Link(ask.address, connection)
+
+    def _talk(self, ask: Talk) -> list[Any]:
+        replies: list[Any] = []
+        connection = ask.link.connection
+        try:
+            connection.send_packed_command([ask.payload], check_health=False)
+            while len(replies) < ask.replies:
+                try:
+                    replies.append(connection.read_response(disable_decoding=True))
+                except redis.exceptions.ResponseError as error:
+                    replies.append(error)
+        except (redis.RedisError, OSError) as error:
+            connection.disconnect()
+            _note_loss(replies, error, ask.replies)
+        return replies
+
+    def _is_fresh(self, link: Link) -> bool:
+        try:
+            return not link.connection.can_read(timeout=0)
+        except (redis.RedisError, OSError):
+            return False
+
+
+class AsyncEdge:
+    """Carries out asks by awaiting."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Drive steps to their end."""
+        try:
+            ask = next(steps)
+            while True:
+                try:
+                    answer = await self._carry_out(ask)
+                except BaseException as error:  # noqa: BLE001 - the steps decide
+                    ask = steps.throw(error)
+                else:
+                    ask = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _carry_out(self, ask: Ask) -> Any:
+        match ask:
+            case Talk():
+                return await self._talk(ask)
+            case Open():
+                return await self._open(ask)
+            case Fresh():
+                return await self._is_fresh(ask.link)
+            case Shut():
+                return await self._shut(ask)
+
+    async def _open(self, ask: Open) -> Link:
+        kind: Any = aio.SSLConnection if self._target.tls else aio.Connection
+        kind = aio.UnixDomainSocketConnection if ask.address.path else kind
+        connection = kind(**arguments(self._target, ask))
+        try:
+            await connection.connect()
+        except (redis.RedisError, OSError) as error:
+            raise unreachable(error, str(ask.address)) from error
+        return Link(ask.address, connection)
+
+    async def _talk(self, ask: Talk) -> list[Any]:
+        replies: list[Any] = []
+        connection = ask.link.connection
+        try:
+            await connection.send_packed_command([ask.payload], check_health=False)
+            while len(replies) < ask.replies:
+                try:
+                    replies.append(await connection.read_response(disable_decoding=True))
+                except redis.exceptions.ResponseError as error:
+                    replies.append(error)
+        except (redis.RedisError, OSError) as error:
+            await connection.disconnect(nowait=True)
+            _note_loss(replies, error, ask.replies)
+        return replies
+
+    async def _shut(self, ask: Shut) -> None:
+        with contextlib.suppress(redis.RedisError, OSError):
+            await ask.link.connection.disconnect(nowait=not ask.gently)
+
+    async def _is_fresh(self, link: Link) -> bool:
+        """Ask the kernel: the event loop may not have looked since the engine went away."""
+        connection = link.connection
+        if not connection.is_connected:
+            return False
+        socket = connection._writer.get_extra_info("socket")  # noqa: SLF001 - nothing public tells
+        if socket is None or socket.fileno() < 0:
+            return False
+        readable = select.poll()
+        readable.register(socket.fileno(), select.POLLIN)
+        return not readable.poll(0)
+
+
+def _note_loss(replies: list[Any], error: Exception, wanted: int) -> None:
+    """The reply that failed is what the engine said, if it said something; the rest never came."""
+    if isinstance(error, ENGINE_SAID):
+        replies.append(error)
+    lost = Lost(f"{type(error).__name__}: {error}")
+    lost.__cause__ = error
+    replies += [lost] * (wanted - len(replies))

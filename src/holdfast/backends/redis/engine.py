@@ -1,0 +1,331 @@
+"""Commands carried out on Redis, for both doors: every step is an `Ask` that an edge carries out.
+
+A group of requests for one engine is one exchange: the scripts, then, where the level needs
+it, one WAITAOF or WAIT that serves them all.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from holdfast.backends.redis.edges import Link, Shut, Steps, Talk
+from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
+from holdfast.backends.redis.nodes import Nodes
+from holdfast.backends.redis.requests import (
+    Request,
+    is_new,
+    pack,
+    plain_request,
+    put_request,
+    request_for,
+    stage_request,
+)
+from holdfast.backends.redis.target import Address, Target
+from holdfast.commands import Copy, Look, Names, Put, Take
+from holdfast.errors import (
+    Conflict,
+    EngineUnreachable,
+    HoldfastError,
+    OutcomeUnknown,
+    Refused,
+)
+from holdfast.model import Durability, SessionState
+
+ATTEMPTS_MAX: Final = 5
+"""How often a request is sent again after an answer that says it was not carried out."""
+NAMES_PAGE: Final = 500
+STAGE_RECORDS: Final = 1000
+STAGE_BYTES: Final = 4 * 1024 * 1024
+STAGE_TTL_MS: Final = 600_000
+WAIT_SHARE: Final = 0.8
+"""Of the time that a reply may take, so much is spent waiting for a disk or a replica."""
+
+
+class Engine:
+    """Carries out requests; each one is settled, with its result or its error, and none both."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.keys = Keys(target.namespace)
+        self.nodes = Nodes(target)
+
+    def carry(self, requests: Sequence[Request]) -> Steps[None]:
+        """Settle every request. One that was surely not carried out may be sent again."""
+        for attempt in range(ATTEMPTS_MAX):
+            todo = [request for request in requests if not request.settled]
+            if not todo:
+                return
+            try:
+                places = yield from self._places(todo)
+            except HoldfastError as error:
+                _settle_all(todo, error)
+                return
+            for address, some in places.items():
+                yield from self._exchange(address, some, last=attempt > 0)
+            yield from self._index([request for request in todo if request.indexed is None])
+        _settle_all(
+            [request for request in requests if not request.settled],
+            EngineUnreachable(
+                "the engine sent the request away again and again; nothing was written. Try again",
+                backend=BACKEND,
+            ),
+        )
+
+    def names(self, command: Names) -> Steps[list[bytes]]:
+        """A page of session names; the index may know more names than there are sessions."""
+        found: list[bytes] = []
+        low = b"[" + command.prefix
+        if command.after is not None and command.after >= command.prefix:
+            low = b"(" + command.after
+        high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
+        while len(found) < command.limit:
+            request = plain_request(
+                command.operation,
+                *(b"ZRANGEBYLEX", self.keys.index, low, high, b"LIMIT", b"0", b"%d" % NAMES_PAGE),
+                key=self.keys.index,
+            )
+            yield from self.carry([request])
+            page: list[bytes] = request.outcome()
+            found += yield from self._with_a_trace(page, gone=command.gone)
+            if len(page) < NAMES_PAGE:
+                break
+            low = b"(" + page[-1]
+        return found[: command.limit]
+
+    def _with_a_trace(self, names: Sequence[bytes], *, gone: bool) -> Steps[list[bytes]]:
+        """Those that are live, or with `gone` those that ever were."""
+        looks = [request_for(Look(name), self.keys) for name in names]
+        yield from self.carry(looks)
+        states = [look.outcome().state for look in looks]
+        if gone:
+            return [n for n, s in zip(names, states, strict=True) if s is not SessionState.NEVER]
+        return [n for n, s in zip(names, states, strict=True) if s is SessionState.LIVE]
+
+    def put(self, command: Put) -> Steps[bool]:
+        """Write a whole session: staged beside its place in pieces, then committed in one step."""
+        for _ in range(ATTEMPTS_MAX):
+            take = request_for(Take(command.session), self.keys)
+            yield from self.carry([take])
+            there: Copy = take.outcome()
+            if there.facts.state is not SessionState.NEVER:
+                return _is_there(there, command.copy)
+            staged = self.keys.staged(command.session, os.urandom(8).hex().encode())
+            yield from self._stage(command, staged)
+            commit = put_request(command, self.keys, staged)
+            yield from self.carry([commit])
+            if commit.outcome() == b"put":
+                return True
+        raise EngineUnreachable(
+            "the session could not be staged; nothing was written. Try again",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+
+    def _stage(self, command: Put, staged: tuple[bytes, bytes]) -> Steps[None]:
+        """Not visible to anybody, and gone by itself if we are: a failure means not written."""
+        log, keys = staged
+        rows = (record for _, record in command.copy.rows)
+        used = ([digest, b"%d %d" % (first, last)] for digest, first, last in command.copy.keys)
+        pieces = [(log, b"RPUSH", piece) for piece in _pieces(rows)]
+        pieces += [(keys, b"HSET", piece) for piece in _pieces(w for pair in used for w in pair)]
+        for key, verb, words in pieces:
+            stage = stage_request(verb, key, STAGE_TTL_MS, words)
+            yield from self.carry([stage])
+            stage.outcome()
+
+    def _places(self, requests: Sequence[Request]) -> Steps[dict[Address, list[Request]]]:
+        places: dict[Address, list[Request]] = {}
+        for request in requests:
+            address = request.address
+            if address is None:
+                slot = request.slot if self.nodes.is_cluster else None
+                address = yield from self.nodes.place(slot)
+            places.setdefault(address, []).append(request)
+        return places
+
+    def _exchange(self, address: Address, requests: list[Request], *, last: bool) -> Steps[None]:
+        """Send requests to one engine and settle those that it answered."""
+        writes = any(request.writes for request in requests)
+        try:
+            link = yield from self.nodes.borrow(address)
+        except HoldfastError as error:
+            self.nodes.doubt()
+            if last or not self.nodes.has_failover or isinstance(error, Refused):
+                _settle_all(requests, error)
+            return
+        level = link.level
+        if level is None or (writes and level.durability < self.target.require):
+            yield from self.nodes.give_back(link)
+            _settle_all(requests, self._too_low(link))
+            return
+        split = self.nodes.is_cluster
+        packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
+        waits = self._waits(level) if writes else []
+        words = [*(frame for frames in packed for frame in frames), *waits]
+        try:
+            replies = yield Talk(link, b"".join(words), len(words))
+        except BaseException:
+            yield Shut(link)
+            raise
+        if any(isinstance(reply, Lost) for reply in replies):
+            yield Shut(link)
+            self.nodes.doubt()
+        else:
+            yield from self.nodes.give_back(link)
+        at = 0
+        for request, frames in zip(requests, packed, strict=True):
+            reply = request.answer(replies[at : at + len(frames)])
+            self._answer(request, reply, level, last=last)
+            at += len(frames)
+        _hold_to(requests, _shortfall(replies[at:]))
+
+    def _too_low(self, link: Link) -> Refused:
+        """The engine's configuration was changed, or it was started again with another one."""
+        level = link.level or Level(Durability.MEMORY)
+        return Refused(
+            f"{link.address} keeps {level.durability.name} at most now, and "
+            f"{self.target.require.name} is required: {level.weakness}. Nothing was written",
+            backend=BACKEND,
+        )
+
+    def _waits(self, level: Level) -> list[bytes]:
+        """What is to be waited for after writes, for all of them at once."""
+        timeout_ms = b"%d" % (self.target.reply_timeout_s * WAIT_SHARE * 1000)
+        waits = []
+        if level.wait_replica:
+            waits.append(pack([b"WAIT", b"1", timeout_ms]))
+        if level.wait_disk:
+            waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
+        return waits
+
+    def _answer(self, request: Request, reply: Any, level: Level, *, last: bool) -> None:
+        """Settle a request, unless the reply says that nothing was done yet and how to go on."""
+        request.address, request.asking = None, False
+        if isinstance(reply, Exception):
+            self._refused(request, reply, last=last)
+        elif is_new(reply):
+            request.indexed = None
+        else:
+            _settle(request, reply, level.durability)
+
+    def _refused(self, request: Request, error: Exception, *, last: bool) -> None:
+        """Settle with an error, unless the engine said that it did nothing and how to go on."""
+        code = code_of(error)
+        if code == "NOSCRIPT" and not request.plain:
+            request.plain = True
+        elif code == "MOVED" and self.nodes.is_cluster:
+            self.nodes.doubt()
+        elif code == "ASK" and self.nodes.is_cluster:
+            request.asking, request.address = True, _asked_address(error)
+        elif code == "READONLY" and self.nodes.has_failover and not last:
+            self.nodes.doubt()
+        elif isinstance(error, Lost) and not request.writes and not last:
+            return  # reading twice does no harm
+        else:
+            request.settle(error=mapped(error, request.operation, writes=request.writes))
+
+    def _index(self, requests: Sequence[Request]) -> Steps[None]:
+        """Write names of new sessions into the index, where it is on another node than they are."""
+        if not requests:
+            return
+        index = self.keys.index
+        members = [word for request in requests for word in (b"0", request.name or b"")]
+        add = plain_request("append", b"ZADD", index, *members, key=index, writes=True)
+        yield from self.carry([add])
+        for request in requests:
+            request.indexed = True
+            if add.error is not None:
+                request.settle(error=_not_indexed(add.error, request.operation))
+
+
+def _settle(request: Request, reply: Any, level: Durability) -> None:
+    try:
+        request.settle(request.parse(reply, level))
+    except HoldfastError as error:
+        error.operation = error.operation or request.operation
+        request.settle(error=error)
+
+
+def _hold_to(requests: Sequence[Request], shortfall: str | None) -> None:
+    """Take back the acks of writes that no disk or replica has confirmed."""
+    if shortfall is None:
+        return
+    for request in requests:
+        if request.writes and request.settled and request.error is None:
+            request.error = OutcomeUnknown(
+                f"the engine has the write in memory, but {shortfall}. It may or may not survive: "
+                "retry it with the same key",
+                operation=request.operation,
+                backend=BACKEND,
+            )
+
+
+def _shortfall(waits: Sequence[Any]) -> str | None:
+    """Why what was waited for did not come about: no disk or no replica has confirmed in time."""
+    for wait in waits:
+        if isinstance(wait, Exception):
+            return f"waiting for its disk or replica failed ({wait})"
+        if wait == 0 or (isinstance(wait, list) and wait[0] == 0):
+            return "its disk or replica did not confirm in time"
+    return None
+
+
+def _settle_all(requests: Sequence[Request], error: HoldfastError) -> None:
+    for request in requests:
+        own = copy.copy(error)  # several threads may raise it
+        own.__cause__ = error.__cause__
+        own.operation = request.operation
+        request.settle(error=own)
+
+
+def _not_indexed(error: BaseException, operation: str) -> HoldfastError:
+    """A session that is not in the index was not begun: that much is sure."""
+    kind = type(error) if isinstance(error, Refused | EngineUnreachable) else EngineUnreachable
+    ours = kind(
+        f"the session's name could not be written to the index, so the session was not begun and "
+        f"nothing was written ({error})",
+        operation=operation,
+        backend=BACKEND,
+    )
+    ours.__cause__ = error
+    return ours
+
+
+def _asked_address(error: Exception) -> Address:
+    """`ASK 3999 host:port`; the driver may have cut the code off."""
+    host, _, port = str(error).split()[-1].rpartition(":")
+    return Address(host, int(port))
+
+
+def _pieces(words: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Words in lists of bounded length and size; always an even number of them."""
+    piece: list[bytes] = []
+    size = 0
+    for word in words:
+        piece.append(word)
+        size += len(word)
+        if len(piece) % 2 == 0 and (len(piece) >= STAGE_RECORDS or size >= STAGE_BYTES):
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _is_there(there: Copy, wanted: Copy) -> bool:
+    """False, since nothing is to be done, if it is equal; otherwise `Conflict`."""
+    if (
+        there.facts == wanted.facts
+        and list(there.rows) == list(wanted.rows)
+        and sorted(there.keys) == sorted(wanted.keys)
+    ):
+        return False
+    raise Conflict(
+        "a session of that name is there already, and differs. It was left as it is",
+        operation="load",
+        backend=BACKEND,
+    )

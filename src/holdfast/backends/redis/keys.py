@@ -1,0 +1,53 @@
+"""Names of Redis keys: whatever ids contain, no two sessions share one, and each has one hash slot.
+
+    hf:{default.user-42}:head    hash: last number, floor, bytes, time to live, state; for ever
+    hf:{default.user-42}:log     list of records; expires as a whole
+    hf:{default.user-42}:keys    hash: idempotency key -> numbers; for ever
+    hf:{default}:names           sorted set of session names, of every session that ever was
+
+Bytes outside `A-Z a-z 0-9 _ - ~` are written as `%41`, so that neither a dot nor a brace of an
+id can be taken for one of ours.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+from urllib.parse import quote_from_bytes
+
+from redis.crc import key_slot
+
+SLOTS: Final = 16_384
+NAMES_KEPT: Final = 1024
+
+
+def _quoted(data: bytes) -> bytes:
+    """Injective, and without any byte that means something in a key or a pattern."""
+    return quote_from_bytes(data, safe="~").replace(".", "%2E").encode("ascii")
+
+
+class Keys:
+    """The keys of one namespace."""
+
+    def __init__(self, namespace: bytes) -> None:
+        self._space = _quoted(namespace)
+        self.index = b"hf:{%b}:names" % self._space
+        self.session = functools.lru_cache(NAMES_KEPT)(self._session)
+        """Head, log and used keys of a session."""
+
+    def _session(self, name: bytes) -> tuple[bytes, bytes, bytes]:
+        stem = self._stem(name)
+        return stem + b"head", stem + b"log", stem + b"keys"
+
+    def staged(self, name: bytes, token: bytes) -> tuple[bytes, bytes]:
+        """Where records and keys wait until a load commits them; each load has its own."""
+        stem = self._stem(name)
+        return stem + b"staged-log:" + token, stem + b"staged-keys:" + token
+
+    def _stem(self, name: bytes) -> bytes:
+        return b"hf:{%b.%b}:" % (self._space, _quoted(name))
+
+
+def slot_of(key: bytes) -> int:
+    """The hash slot of a key, as Redis Cluster computes it."""
+    return int(key_slot(key))

@@ -1,0 +1,196 @@
+"""What an ack of this engine survives: decided from what the engine says of itself. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.model import Durability
+
+CONFIG_NAMES: Final = (
+    b"appendonly",
+    b"appendfsync",
+    b"no-appendfsync-on-rewrite",
+    b"maxmemory-policy",
+)
+KEEPS: Final = "noeviction"
+
+
+class Waitaof(enum.Enum):
+    """What WAITAOF is worth on an engine."""
+
+    NONE = "none"
+    """It is not there, or there is no append-only file to wait for."""
+    EARLY = "early"
+    """It answers before the sync: under everysec, Redis 7.4 and every Valkey up to 9.1 do."""
+    TRUE = "true"
+    """What it confirms is on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one engine said. None: it does not let us look."""
+
+    config: Mapping[str, str] | None
+    info: Mapping[str, str] | None
+    waitaof: Waitaof = Waitaof.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What acks survive, what has to be waited for to make that true, and what is missing."""
+
+    durability: Durability
+    wait_disk: bool = False
+    wait_replica: bool = False
+    weakness: str = ""
+    risk: str | None = None
+
+
+QUESTIONS: Final[tuple[tuple[bytes, ...], ...]] = (
+    (b"INFO",),
+    *((b"CONFIG", b"GET", name) for name in CONFIG_NAMES),
+)
+PROBE: Final[tuple[bytes, ...]] = (b"WAITAOF", b"1", b"0", b"1")
+"""On a connection that has not written it answers at once, or says that it cannot."""
+
+
+def seen_from(replies: Sequence[Any]) -> Seen:
+    """The answers to `QUESTIONS`; an error in the place of one means that we may not look."""
+    info, *pairs = replies
+    config: dict[str, str] | None = {}
+    for pair in pairs:
+        if isinstance(pair, Exception) or config is None:
+            config = None
+        elif len(pair) == 2:  # noqa: PLR2004 - a name and its value
+            config[pair[0].decode()] = pair[1].decode()
+    return Seen(
+        config or None,
+        None if isinstance(info, Exception) else parse_info(info),
+    )
+
+
+def may_wait(seen: Seen) -> bool:
+    """Whether a WAITAOF could ever be confirmed: with appendfsync no, the engine never syncs."""
+    return (seen.config or {}).get("appendfsync") != "no"
+
+
+def syncs_always(seen: Seen) -> bool:
+    """Then WAITAOF is true by itself, and helps where rewrites hold the syncs up."""
+    return (seen.config or {}).get("appendfsync") == "always"
+
+
+def parse_info(text: bytes) -> dict[str, str]:
+    """`INFO` as a dictionary."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+def decide(seen: Seen, require: Durability, stated: Durability | None) -> Level:
+    """The level of acks when at least `require` is wanted. What is seen goes before what is stated."""
+    if evicts := _evicting(seen):
+        return Level(Durability.MEMORY, weakness=evicts)
+    alone, weakness = _by_itself(seen, stated)
+    risk = _stated_risk(seen, stated) if alone is stated else None
+    disk = alone >= Durability.DISK or seen.waitaof is Waitaof.TRUE
+    if require <= alone:
+        return Level(alone, weakness=weakness, risk=risk)
+    if require <= Durability.DISK:
+        if disk:
+            return Level(Durability.DISK, wait_disk=True)
+        return Level(alone, weakness=weakness, risk=risk)
+    return _with_replica(seen, alone, weakness if not disk else "", risk)
+
+
+def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Level:
+    if weakness:
+        return Level(alone, weakness=weakness)
+    if not _online_replicas(seen.info or {}):
+        return Level(
+            Durability.DISK,
+            wait_disk=alone < Durability.DISK,
+            weakness="no replica is connected to this engine. Start one (replicaof), or say "
+            "require=Durability.DISK",
+        )
+    return Level(
+        Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replica=True, risk=risk
+    )
+
+
+def _online_replicas(info: Mapping[str, str]) -> int:
+    """`slave0:ip=…,port=…,state=online,…`; one that is still being sent the data does not count."""
+    return sum(
+        name.startswith("slave") and ",state=online," in value for name, value in info.items()
+    )
+
+
+def _evicting(seen: Seen) -> str:
+    policy = (seen.config or {}).get("maxmemory-policy") or (seen.info or {}).get(
+        "maxmemory_policy", KEEPS
+    )
+    if policy == KEEPS:
+        return ""
+    return (
+        f"maxmemory-policy is {policy}, so the engine throws sessions away when its memory is "
+        f"full. Set maxmemory-policy {KEEPS} (CONFIG SET maxmemory-policy {KEEPS}, and in "
+        "redis.conf)"
+    )
+
+
+def _by_itself(seen: Seen, stated: Durability | None) -> tuple[Durability, str]:
+    """What a plain reply is worth, without waiting for anything; and why it is not more."""
+    if seen.config is None:
+        return _hidden(stated)
+    if seen.config.get("appendonly") != "yes":
+        return Durability.MEMORY, (
+            "appendonly is no, so everything since the last snapshot is gone with the engine's "
+            "process. Set appendonly yes and appendfsync always (CONFIG SET appendonly yes, CONFIG "
+            "SET appendfsync always, and in redis.conf)"
+        )
+    if seen.config.get("appendfsync") == "everysec":
+        return Durability.MEMORY, _EVERYSEC + _EVERYSEC_WAIT[seen.waitaof]
+    if seen.config.get("appendfsync") != "always":
+        return Durability.PROCESS, (
+            "appendfsync is no, so the engine never syncs its file. Set appendfsync always (CONFIG "
+            "SET appendfsync always, and in redis.conf)"
+        )
+    if seen.config.get("no-appendfsync-on-rewrite") == "yes":
+        return Durability.PROCESS, (
+            "no-appendfsync-on-rewrite is yes, so nothing is synced while the engine rewrites its "
+            "file. Set no-appendfsync-on-rewrite no (CONFIG SET no-appendfsync-on-rewrite no, and "
+            "in redis.conf)"
+        )
+    return Durability.DISK, ""
+
+
+_EVERYSEC: Final = (
+    "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
+    "while a sync is under way the engine answers before it writes. Set appendfsync always "
+    "(CONFIG SET appendfsync always, and in redis.conf)"
+)
+_EVERYSEC_WAIT: Final = {
+    Waitaof.NONE: ", or use Redis 8, whose WAITAOF lets us wait for the sync",
+    Waitaof.EARLY: ". This engine has WAITAOF, but it was seen to answer before the sync",
+    Waitaof.TRUE: "",
+}
+
+
+def _hidden(stated: Durability | None) -> tuple[Durability, str]:
+    if stated is not None:
+        return stated, f"the URL states durability={stated.name.lower()}, and no more"
+    return Durability.MEMORY, (
+        "the engine does not let us read its configuration (CONFIG is forbidden), so what it keeps "
+        "is unknown. If you know it, state it in the URL: ?durability=disk"
+    )
+
+
+def _stated_risk(seen: Seen, stated: Durability | None) -> str | None:
+    if seen.config is not None or stated is None:
+        return None
+    off = (seen.info or {}).get("aof_enabled") == "0"
+    return (
+        f"durability={stated.name.lower()} was stated in the URL; the engine does not let us see "
+        "whether it is so" + (", and says that it has no append-only file" if off else "")
+    )

@@ -1,0 +1,259 @@
+"""Which engine to talk to, and connections to it: one server, behind sentinels, or a cluster.
+
+Everything here yields `Ask`s and never waits itself, so both doors share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.backends.redis import level as levels
+from holdfast.backends.redis.edges import Fresh, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis.keys import SLOTS, slot_of
+from holdfast.backends.redis.level import Level, Seen, Waitaof
+from holdfast.backends.redis.mapping import BACKEND, Lost, mapped
+from holdfast.backends.redis.requests import pack
+from holdfast.backends.redis.scripts import ALL
+from holdfast.backends.redis.target import Address, Target
+from holdfast.errors import EngineUnreachable, HoldfastError, Refused
+from holdfast.model import Durability
+
+RECHECK_S: Final = 1.0
+"""How old a look at the engine's configuration may be when a write is sent."""
+SYNC_MS_MAX: Final = 3000
+AT_ONCE_MS: Final = 300
+
+
+class Nodes:
+    """Knows where each session lives, and lends checked connections to there."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.is_cluster = target.cluster
+        self.may_promote = bool(target.service)
+        """Whether a replica may become the primary by itself."""
+        self._idle: dict[Address, list[Link]] = {}
+        self._slots: list[Address | None] | None = None
+        self._primary: Address | None = None
+        self._closed = False
+        self._worth: dict[tuple[Address, str], Waitaof] = {}
+
+    @property
+    def has_failover(self) -> bool:
+        """Whether another engine may become the primary: then it is looked for again."""
+        return self.is_cluster or bool(self.target.service)
+
+    def known_place(self, slot: int | None) -> Address | None:
+        """Where that slot was last seen; without asking anybody."""
+        if self.is_cluster:
+            return None if self._slots is None or slot is None else self._slots[slot]
+        return self._primary
+
+    def place(self, slot: int | None) -> Steps[Address]:
+        """The engine that serves a slot; asks for the way if it is not known."""
+        if self.known_place(slot) is None:
+            yield from self._find_way()
+        found = self.known_place(slot)
+        if found is None:
+            raise EngineUnreachable(
+                f"no node of the cluster serves slot {slot} now; nothing was written. Try again",
+                backend=BACKEND,
+            )
+        return found
+
+    def doubt(self) -> None:
+        """Forget the way: the primary does not answer, or is no longer one."""
+        if self.has_failover:
+            self._slots = self._primary = None
+
+    def prepare(self) -> Steps[list[Level]]:
+        """Find the way, and what every primary keeps."""
+        yield from self._find_way()
+        if self._primary is not None:
+            level = yield from self._prepare_one(self._primary)
+            if not self.is_cluster:
+                return [level]
+        if self._slots is None:
+            yield from self._find_slots()
+        found: list[Level] = []
+        for address in sorted(set(filter(None, self._slots or ())), key=str):
+            level = yield from self._prepare_one(address)
+            found.append(level)
+        return found
+
+    def borrow(self, address: Address) -> Steps[Link]:
+        """A connection that works, to an engine that is a primary; nothing of ours was sent yet."""
+        link = yield from self._idle_link(address)
+        if link is None:
+            link = yield Open(address)
+        try:
+            if time.monotonic() - link.checked_s > RECHECK_S:
+                yield from self._check(link)
+        except BaseException:
+            yield Shut(link)
+            raise
+        return link
+
+    def give_back(self, link: Link) -> Steps[None]:
+        """Keep a connection for the next one who needs it."""
+        if self._closed:
+            yield Shut(link)
+        else:
+            self._idle.setdefault(link.address, []).append(link)
+
+    def close(self) -> Steps[None]:
+        """Close idle connections now, lent ones when they come back."""
+        self._closed = True
+        for links in self._idle.values():
+            while links:
+                yield Shut(links.pop(), gently=True)
+
+    def disown(self) -> None:
+        """In the child of a fork: these connections are the parent's. They are not closed here."""
+        self._idle = {}
+
+    def _idle_link(self, address: Address) -> Steps[Link | None]:
+        links = self._idle.setdefault(address, [])
+        while True:
+            try:
+                link = links.pop()
+            except IndexError:
+                return None
+            if (yield Fresh(link)):
+                return link
+            yield Shut(link)
+
+    def _prepare_one(self, address: Address) -> Steps[Level]:
+        """What one engine keeps; it knows our scripts afterwards, which spares a trip later."""
+        link = yield from self.borrow(address)
+        yield from _ask(link, [(b"SCRIPT", b"LOAD", script.source) for script in ALL])
+        yield from self.give_back(link)
+        return link.level or Level(Durability.MEMORY)
+
+    def _check(self, link: Link) -> Steps[None]:
+        """What the engine says of itself now; its configuration may have changed."""
+        questions = [*levels.QUESTIONS]
+        if not link.checked_s:
+            questions.append(levels.PROBE)
+        replies = yield from _ask(link, questions)
+        if not link.checked_s:
+            link.has_waitaof = isinstance(replies.pop(), list)
+        seen = levels.seen_from(replies)
+        self._check_role(link, seen.info or {})
+        require, stated = self.target.require, self.target.stated
+        link.level = levels.decide(seen, require, stated)
+        if link.level.durability < require and link.has_waitaof:
+            waitaof = yield from self._worth_of_waitaof(link, seen)
+            link.level = levels.decide(replace(seen, waitaof=waitaof), require, stated)
+        link.checked_s = time.monotonic()
+
+    def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
+        """Found out once for every start of an engine."""
+        if not levels.may_wait(seen):
+            return Waitaof.NONE
+        if levels.syncs_always(seen):
+            return Waitaof.TRUE
+        start = (link.address, (seen.info or {}).get("run_id", ""))
+        if start not in self._worth:
+            self._worth[start] = yield from self._try_waitaof(link)
+        return self._worth[start]
+
+    def _try_waitaof(self, link: Link) -> Steps[Waitaof]:
+        """Under everysec there is one sync a second, so of two confirmations at once one is a lie."""
+        write = (b"SET", self._key_at(link.address), b"", b"PX", b"1000")
+        waits = [(b"WAITAOF", b"1", b"0", b"%d" % time_ms) for time_ms in (SYNC_MS_MAX, AT_ONCE_MS)]
+        # Each in a trip of its own: sent together with the write, WAITAOF looks before it lies.
+        yield from _ask(link, [write])
+        [first] = yield from _ask(link, [waits[0]])
+        yield from _ask(link, [write])
+        [second] = yield from _ask(link, [waits[1]])
+        if not isinstance(first, list) or not isinstance(second, list) or not first[0]:
+            return Waitaof.NONE
+        return Waitaof.EARLY if second[0] else Waitaof.TRUE
+
+    def _key_at(self, address: Address) -> bytes:
+        """A key of ours that this engine serves."""
+        keys = (b"hf:{probe%d}:probe" % number for number in range(SLOTS))
+        if not self.is_cluster:
+            return next(keys)
+        return next(key for key in keys if self.known_place(slot_of(key)) in {address, None})
+
+    def _check_role(self, link: Link, info: Mapping[str, str]) -> None:
+        if info.get("cluster_enabled") == "1" and not self.is_cluster:
+            self.is_cluster = True
+        if info.get("loading", "0") != "0":
+            raise EngineUnreachable(
+                f"{link.address} is still loading its data; nothing was written. Try again",
+                backend=BACKEND,
+            )
+        if info.get("role", "master") != "master":
+            self.doubt()
+            kind = EngineUnreachable if self.has_failover else Refused
+            raise kind(
+                f"{link.address} is a replica and takes no writes; nothing was written. "
+                "Connect to the primary, or through Sentinel",
+                backend=BACKEND,
+            )
+
+    def _find_way(self) -> Steps[None]:
+        if self.is_cluster:
+            yield from self._find_slots()
+        elif self.target.service:
+            yield from self._find_primary()
+        else:
+            self._primary = self.target.seeds[0]
+
+    def _find_primary(self) -> Steps[None]:
+        words = (b"SENTINEL", b"get-master-addr-by-name", self.target.service.encode())
+        answer = yield from self._ask_any(self.target.seeds, words, sentinel=True)
+        if not answer:
+            raise EngineUnreachable(
+                f"no sentinel knows a primary of the service {self.target.service!r}; nothing was "
+                "written",
+                backend=BACKEND,
+            )
+        self._primary = Address(answer[0].decode(), int(answer[1]))
+
+    def _find_slots(self) -> Steps[None]:
+        known = [address for address in self._idle if address not in self.target.seeds]
+        answer = yield from self._ask_any((*self.target.seeds, *known), (b"CLUSTER", b"SLOTS"))
+        slots: list[Address | None] = [None] * SLOTS
+        for first, last, (host, port, *_), *replicas in answer or ():
+            self.may_promote |= bool(replicas)
+            address = Address(host.decode() or self.target.seeds[0].host, int(port))
+            slots[first : last + 1] = [address] * (last + 1 - first)
+        self._slots = slots
+
+    def _ask_any(
+        self, places: Sequence[Address], words: Sequence[bytes], *, sentinel: bool = False
+    ) -> Steps[Any]:
+        """The first usable answer; if nobody has one, the last error."""
+        failed: HoldfastError | None = None
+        answer: Any = None
+        for address in places:
+            try:
+                link = yield Open(address, sentinel=sentinel)
+                [answer] = yield from _ask(link, [words])
+                yield Shut(link)
+            except HoldfastError as error:
+                failed = error
+                continue
+            if isinstance(answer, Exception):
+                failed = mapped(answer, "connect", writes=False)
+            elif answer:
+                return answer
+        if failed is not None:
+            raise failed
+        return answer
+
+
+def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
+    """Replies to questions; errors of the engine stand among them, a lost connection raises."""
+    replies: list[Any] = yield Talk(link, b"".join(map(pack, questions)), len(questions))
+    lost = [reply for reply in replies if isinstance(reply, Lost)]
+    if lost:
+        raise mapped(lost[0], "connect", writes=False)
+    return replies

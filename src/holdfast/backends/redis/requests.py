@@ -1,0 +1,339 @@
+"""Commands as requests to Redis, and its replies as ours: the one place where they meet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast.backends.redis import scripts
+from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.backends.redis.mapping import BACKEND
+from holdfast.backends.redis.scripts import Script
+from holdfast.commands import (
+    Append,
+    Command,
+    Copy,
+    Facts,
+    Forget,
+    Look,
+    Put,
+    Read,
+    Removed,
+    Rewrite,
+    Slice,
+    Take,
+    Written,
+    check_expect,
+)
+from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
+from holdfast.model import Durability, SessionState
+
+Parse = Callable[[Any, Durability], Any]
+NEVER: Final = Facts(SessionState.NEVER)
+
+
+class Request:
+    """One request on its way: then either its result or its error."""
+
+    __slots__ = (
+        "address", "args", "asking", "beside", "error", "index", "indexed", "keys", "name", "operation",
+        "parse", "plain", "result", "script", "settled", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operation: str,
+        script: Script | None,
+        keys: tuple[bytes, ...],
+        args: Sequence[bytes],
+        parse: Parse,
+        *,
+        writes: bool = False,
+        name: bytes | None = None,
+        index: bytes = b"",
+        beside: list[bytes] | None = None,
+    ) -> None:
+        self.operation, self.script, self.keys, self.args = operation, script, keys, args
+        self.parse, self.writes = parse, writes
+        # A request that may begin a session bears its name, for the index. None: it is wanted there.
+        self.name, self.index = name, index
+        self.indexed: bool | None = False
+        self.beside = beside
+        self.asking = self.plain = False
+        self.address: Any = None
+        self.settled = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def slot(self) -> int:
+        """The hash slot of its keys."""
+        return slot_of(self.keys[0])
+
+    @property
+    def size(self) -> int:
+        """How many bytes it carries, nearly."""
+        return sum(map(len, self.args))
+
+    def settle(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Note the outcome; the first one counts."""
+        if not self.settled:
+            self.settled, self.result, self.error = True, result, error
+
+    def outcome(self) -> Any:
+        """The result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def frames(self, *, split: bool) -> list[list[bytes]]:
+        """The Redis commands. `split`: the index of names may be on another node."""
+        frames = [self._words(split=split)]
+        if self.beside is not None:
+            # Both at one instant; records that a script would hand on cost it a copy each.
+            frames = [[b"MULTI"], *frames, self.beside, [b"EXEC"]]
+        return [[b"ASKING"], *frames] if self.asking else frames
+
+    def answer(self, replies: Sequence[Any]) -> Any:
+        """Of the replies to the frames, the one that counts: an error, else the last."""
+        inner = replies[-1] if self.beside and isinstance(replies[-1], list) else ()
+        for reply in (*replies, *inner):
+            if isinstance(reply, Exception):
+                return reply
+        return replies[-1]
+
+    def _words(self, *, split: bool) -> list[bytes]:
+        if self.script is None:
+            return [*self.args]
+        keys, first = self.keys, []
+        if self.name is not None:
+            first = [self.name, b"1" if self.indexed else b"0"]
+            if not split:
+                keys = (*keys, self.index)
+        # The whole text after a NOSCRIPT: it loads the script as well, in one trip.
+        how = [b"EVAL", self.script.source] if self.plain else [b"EVALSHA", self.script.digest]
+        return [*how, b"%d" % len(keys), *keys, *first, *self.args]
+
+
+def pack(words: Sequence[bytes]) -> bytes:
+    """A command as Redis reads it; every byte may be in it."""
+    parts = [b"*%d\r\n" % len(words)]
+    parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+    return b"".join(parts)
+
+
+def plain_request(operation: str, *words: bytes, key: bytes, writes: bool = False) -> Request:
+    """A command of Redis itself; its reply is the result."""
+    return Request(operation, None, (key,), words, lambda reply, _: reply, writes=writes)
+
+
+def request_for(command: Command[Any], keys: Keys) -> Request:
+    """The request that carries out a command of one script."""
+    return _BUILDERS[type(command)](command, keys)
+
+
+def _optional(number: int | None) -> bytes:
+    return b"" if number is None else b"%d" % number
+
+
+def _append(command: Append, keys: Keys) -> Request:
+    return Request(
+        command.operation,
+        scripts.APPEND,
+        keys.session(command.session),
+        [_optional(command.expect), b"%d" % command.ttl_ms, command.key or b"", *command.records],
+        lambda reply, level: _written(reply, level, command),
+        writes=True,
+        name=command.session,
+        index=keys.index,
+    )
+
+
+def _rewrite(command: Rewrite, keys: Keys) -> Request:
+    return Request(
+        command.operation,
+        scripts.REWRITE,
+        keys.session(command.session),
+        [_optional(command.expect), b"%d" % command.ttl_ms, b"", *command.records],
+        lambda reply, level: _written(reply, level, command),
+        writes=True,
+        name=command.session,
+        index=keys.index,
+    )
+
+
+def _forget(command: Forget, keys: Keys) -> Request:
+    args: list[bytes] = []
+    return Request(
+        command.operation,
+        scripts.FORGET,
+        keys.session(command.session),
+        args,
+        _removed,
+        writes=True,
+    )
+
+
+def _read(command: Read, keys: Keys) -> Request:
+    names = keys.session(command.session)
+    if command.before is None and command.after is None and command.limit != 0:
+        newest = b"0" if command.limit is None else b"-%d" % command.limit
+        return Request(
+            command.operation,
+            scripts.LOOK,
+            names,
+            (),
+            lambda reply, _: _newest(reply, command.limit),
+            beside=[b"LRANGE", names[1], newest, b"-1"],
+        )
+    bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
+    return Request(command.operation, scripts.READ, names, bounds, _slice)
+
+
+def _look(command: Look, keys: Keys) -> Request:
+    return Request(command.operation, scripts.LOOK, keys.session(command.session), (), _facts)
+
+
+def _take(command: Take, keys: Keys) -> Request:
+    return Request(command.operation, scripts.TAKE, keys.session(command.session), (), _copy)
+
+
+def stage_request(verb: bytes, key: bytes, ttl_ms: int, words: Sequence[bytes]) -> Request:
+    """Put words beside a session. It counts as no write: nobody sees it before the commit."""
+    return Request(
+        Put.operation, scripts.STAGE, (key,), [verb, b"%d" % ttl_ms, *words], lambda reply, _: reply
+    )
+
+
+def put_request(command: Put, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
+    """Commit what was staged; the result is what the script said: put, there or unstaged."""
+    facts, rows = command.copy.facts, command.copy.rows
+    floor = rows[0][0] - 1 if rows else facts.last
+    return Request(
+        command.operation,
+        scripts.PUT,
+        (*keys.session(command.session), *staged),
+        [
+            b"%d" % facts.last,
+            b"%d" % floor,
+            b"%d" % sum(len(record) for _, record in rows),
+            _optional(facts.ttl_ms),
+            _optional(facts.expires_ms),
+            facts.state.value.encode(),
+            b"%d" % len(command.copy.keys),
+        ],
+        lambda reply, _: reply[0],
+        writes=True,
+        name=command.session,
+        index=keys.index,
+    )
+
+
+_BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
+    Append: _append,
+    Rewrite: _rewrite,
+    Forget: _forget,
+    Read: _read,
+    Look: _look,
+    Take: _take,
+}
+
+
+# Replies: the first word says what happened; a refusal was decided before anything was changed.
+
+
+def is_new(reply: Any) -> bool:
+    """Whether the script wants the session's name to be in the index first."""
+    return isinstance(reply, list) and reply[:1] == [b"new"]
+
+
+def _trouble(reply: Any) -> HoldfastError | None:
+    if reply[0] == b"torn":
+        return Damaged(
+            f"the session has {int(reply[2])} of its {int(reply[1])} messages: the engine evicted "
+            "some, or another program took them. Nothing was changed. forget() makes it usable again",
+            backend=BACKEND,
+        )
+    if reply[0] == b"newer":
+        return FormatTooNew(
+            f"the session has layout {reply[1].decode()!r}, from a later release. Nothing was "
+            "changed. Upgrade holdfast",
+            backend=BACKEND,
+        )
+    return None
+
+
+def _checked(reply: Any) -> Any:
+    trouble = _trouble(reply)
+    if trouble is not None:
+        raise trouble
+    return reply
+
+
+def _written(reply: Any, level: Durability, command: Append | Rewrite) -> Written:
+    if isinstance(reply, bytes):
+        word, first, last = reply.split()
+        return Written(int(first), int(last), level, repeated=word == b"repeated")
+    word = _checked(reply)[0]
+    if word == b"conflict":
+        check_expect(command.expect, int(reply[1]), operation=command.operation, backend=BACKEND)
+    if word == b"full":
+        raise EngineFull(
+            f"the session has given {int(reply[1])} numbers and cannot give that many more. "
+            "Nothing was written. Go on in a new session",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+    raise NotApplied(f"the script refused: {word!r}", backend=BACKEND)
+
+
+def _removed(reply: Any, _level: Durability) -> Removed:
+    _checked(reply)
+    if reply[0] == b"never":
+        return Removed(0, 0, scrubbed=True)
+    # The append-only file keeps what was deleted until the engine rewrites it.
+    return Removed(int(reply[1]), int(reply[2]), scrubbed=False)
+
+
+def _slice(reply: Any, _level: Durability) -> Slice:
+    _, state, end, first, records = _checked(reply)
+    rows = list(enumerate(records, int(first)))
+    return Slice(SessionState(state.decode()), int(end), rows)
+
+
+def _newest(reply: Any, limit: int | None) -> Slice:
+    """The newest records, read in the same instant as the facts."""
+    facts, records = _facts(reply[0], Durability.MEMORY), reply[1]
+    if facts.state is not SessionState.LIVE:
+        return Slice(facts.state, 0, ())
+    expected = facts.last - int(reply[0][-1])
+    if facts.expires_ms is not None and expected and not records:
+        return Slice(SessionState.EXPIRED, 0, ())  # within the very microsecond between the two
+    if facts.count != expected:
+        _checked([b"torn", expected, facts.count])
+    if len(records) != (expected if limit is None else min(limit, expected)):
+        raise Damaged("the engine gave fewer records than it has", backend=BACKEND)
+    rows = list(enumerate(records, facts.last - len(records) + 1))
+    return Slice(facts.state, facts.last if expected else 0, rows)
+
+
+def _facts(reply: Any, _level: Durability) -> Facts:
+    _, state, last, count, size, ttl_ms, expires_ms, _ = _checked(reply)
+    return Facts(
+        SessionState(state.decode()),
+        int(last),
+        int(count),
+        int(size),
+        int(ttl_ms) if ttl_ms else None,
+        int(expires_ms) if expires_ms else None,
+    )
+
+
+def _copy(reply: Any, level: Durability) -> Copy:
+    _, facts, records, used = _checked(reply)
+    keys = []
+    for digest, numbers in zip(used[::2], used[1::2], strict=True):
+        begin, end = numbers.split()
+        keys.append((digest, int(begin), int(end)))
+    rows = list(enumerate(records, int(facts[-1]) + 1))
+    return Copy(_facts(facts, level), rows, sorted(keys))

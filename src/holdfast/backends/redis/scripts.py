@@ -1,0 +1,39 @@
+"""The Lua files as scripts, each with the digest that Redis knows it by."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast import limits
+
+_FOLDER: Final = Path(__file__).with_name("scripts")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script: a whole command of ours as one atomic step of Redis."""
+
+    name: str
+    source: bytes
+    digest: bytes
+
+
+def _load(name: str, *parts: str) -> Script:
+    texts = [_FOLDER.joinpath(f"{part}.lua").read_text("utf-8") for part in (*parts, name)]
+    source = "\n".join(texts).replace("NUMBER_MAX", str(limits.NUMBER_MAX)).encode()
+    digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+    return Script(name, source, digest)
+
+
+APPEND: Final = _load("append", "head", "add")
+REWRITE: Final = _load("rewrite", "head", "add")
+FORGET: Final = _load("forget", "head")
+READ: Final = _load("read", "head")
+LOOK: Final = _load("look", "head")
+TAKE: Final = _load("take", "head")
+PUT: Final = _load("put", "head")
+STAGE: Final = _load("stage")
+ALL: Final = (APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE)

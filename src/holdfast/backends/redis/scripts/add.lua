@@ -1,0 +1,58 @@
+-- Shared by append and rewrite. ARGV: 1 the session's name, 2 whether the index has it, 3 expect or '',
+-- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6… records.
+-- KEYS: 4 the index of names, where it is on this node.
+
+local FIRST = 6
+
+-- Why the write must not be made, or nil.
+local function refuse(head)
+    local ends_at = visible_end(head)
+    if ARGV[3] ~= '' and tonumber(ARGV[3]) ~= ends_at then
+        return { 'conflict', whole(ends_at) }
+    end
+    if head.last + #ARGV - FIRST + 1 > NUMBER_MAX then
+        return { 'full', whole(head.last) }
+    end
+    if not head.exists and not KEYS[4] and ARGV[2] ~= '1' then
+        return { 'new' } -- a name goes into the index first: no session is ever missing from it
+    end
+    if not head.exists and KEYS[4] then
+        redis.call('ZCARD', KEYS[4]) -- fails here, not half way, if another program has that key
+    end
+    return nil
+end
+
+local function set_ttl(head)
+    local asked = tonumber(ARGV[4])
+    if asked == 0 then
+        head.ttl = nil
+    elseif asked > 0 then
+        head.ttl = asked
+    end
+    -- One more, because the present millisecond has begun already: never before its time.
+    head.exp = head.ttl and clock() + head.ttl + 1 or nil
+end
+
+-- Number and add the records; returns the first number.
+local function add(head)
+    local first, had_exp = head.last + 1, head.exp
+    for from = FIRST, #ARGV, CHUNK do
+        redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
+    end
+    for at = FIRST, #ARGV do
+        head.bytes = head.bytes + #ARGV[at]
+    end
+    head.last = head.last + #ARGV - FIRST + 1
+    set_ttl(head)
+    if head.state == 'live' and head.floor == head.was_floor and not had_exp and not head.exp then
+        redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
+        return first
+    end
+    head.state = 'live'
+    write_head(head)
+    release_log(head)
+    if not head.exists and KEYS[4] then
+        redis.call('ZADD', KEYS[4], 0, ARGV[1])
+    end
+    return first
+end

@@ -1,0 +1,101 @@
+-- What every script begins with. KEYS: 1 head, 2 log, 3 used keys; further ones as each script says.
+-- The head outlives the log: it holds the last number, the floor and the state for ever, so that
+-- numbers never restart and nothing that was forgotten or has expired comes back.
+-- Decisions come first: Redis does not roll a script back.
+
+if not redis.REDIS_VERSION_NUM then -- before 7.0 a script may be replicated by its text: TIME forbids it
+    redis.replicate_commands()
+end
+
+local LAYOUT = '1'
+local CHUNK = 1000 -- Lua cannot unpack many more arguments at once
+
+local function whole(number)
+    return string.format('%.0f', number)
+end
+
+-- The engine's clock in ms. Only sessions with a time to live need it.
+local function clock()
+    local time = redis.call('TIME')
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The session at this instant. Of its numbers, those above the floor are there.
+local function read_head()
+    local kept = redis.call('HMGET', KEYS[1], 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')
+    local there = redis.call('LLEN', KEYS[2])
+    local head = { there = there, exists = kept[2] and true or false }
+    if not head.exists then
+        head.last, head.floor, head.bytes, head.state = 0, 0, 0, 'never'
+        return head
+    end
+    if kept[1] ~= LAYOUT then
+        head.trouble = { 'newer', kept[1] or '' }
+        return head
+    end
+    head.last, head.floor, head.bytes = tonumber(kept[2]), tonumber(kept[3]), tonumber(kept[4])
+    head.ttl, head.exp = kept[5] and tonumber(kept[5]), kept[6] and tonumber(kept[6])
+    head.state, head.was_floor = kept[7], head.floor
+    if head.state == 'live' then
+        -- The log expires by itself as a whole; a clock that was set back brings no part of it back.
+        local released = head.exp and there == 0 and head.last > head.floor
+        if head.exp and (released or head.exp <= clock()) then
+            head.state = 'expired'
+        elseif there ~= head.last - head.floor then
+            head.trouble = { 'torn', whole(head.last - head.floor), whole(there) }
+        end
+    end
+    return head
+end
+
+-- The last visible number, 0 if nothing is.
+local function visible_end(head)
+    if head.state == 'live' and head.last > head.floor then
+        return head.last
+    end
+    return 0
+end
+
+-- Nothing given so far is visible any more.
+local function clear(head)
+    if head.there > 0 then
+        redis.call('UNLINK', KEYS[2])
+    end
+    head.floor, head.bytes = head.last, 0
+end
+
+local function write_head(head)
+    local fields = {
+        'v', LAYOUT, 'last', whole(head.last), 'floor', whole(head.floor),
+        'bytes', whole(head.bytes), 'state', head.state,
+    }
+    if head.ttl then
+        fields[#fields + 1] = 'ttl'
+        fields[#fields + 1] = whole(head.ttl)
+    end
+    if head.exp then
+        fields[#fields + 1] = 'exp'
+        fields[#fields + 1] = whole(head.exp)
+    end
+    redis.call('HSET', KEYS[1], unpack(fields))
+    if not head.ttl then
+        redis.call('HDEL', KEYS[1], 'ttl')
+    end
+    if not head.exp then
+        redis.call('HDEL', KEYS[1], 'exp')
+    end
+end
+
+-- The room of the log is freed by the engine itself, not before the session has expired.
+local function release_log(head)
+    if head.exp then
+        redis.call('PEXPIREAT', KEYS[2], whole(head.exp))
+    else
+        redis.call('PERSIST', KEYS[2])
+    end
+end
+
+-- A write that changes nothing, so that waiting for the disk waits for the first try as well.
+local function touch(head)
+    redis.call('HSET', KEYS[1], 'last', whole(head.last))
+end

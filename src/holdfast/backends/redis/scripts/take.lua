@@ -1,0 +1,15 @@
+-- A whole session at one instant: its facts, its records, its used keys.
+local head = read_head()
+if head.trouble then
+    return head.trouble
+end
+local count, bytes, records = 0, 0, {}
+if head.state == 'live' then
+    count, bytes = head.there, head.bytes
+    records = redis.call('LRANGE', KEYS[2], 0, -1)
+end
+local facts = {
+    'facts', head.state, whole(head.last), whole(count), whole(bytes),
+    head.ttl and whole(head.ttl) or '', head.exp and whole(head.exp) or '', whole(head.floor),
+}
+return { 'copy', facts, records, redis.call('HGETALL', KEYS[3]) }

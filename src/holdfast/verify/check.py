@@ -1,0 +1,327 @@
+"""The check: a target in, scenarios run on it, a verdict on each promise out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from holdfast._version import __version__
+from holdfast.connection import connect
+from holdfast.errors import HoldfastError, UsageError, VerifyError
+from holdfast.model import Durability
+from holdfast.verify import spec as names
+from holdfast.verify.claims import PROMISES
+from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import (
+    CheckResult,
+    FaultTally,
+    Finding,
+    add_counts,
+    combine,
+    overall,
+)
+from holdfast.verify.scenarios import SCENARIOS, Bench, Outcome, Scenario
+from holdfast.verify.workload.crew import Bounds, Crew
+
+TIME_S: Final = 30.0
+FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
+"""The faults that this release can cause, by the names of `--faults`."""
+_LATER: Final = ("power", "power-explore", "clock", "network", "crash-at-line")
+"""Names that the design has and this release cannot cause yet."""
+_TIME_S_MIN: Final = 1.0
+_SCALE_MAX: Final = 20.0
+_LATE: Final = 2.0
+"""A slow machine may take so many times as long as was meant; what is left then is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to check, and how hard."""
+
+    target: str = "sqlite"
+    config: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    seed: int = 0
+    faults: tuple[str, ...] = ("all",)
+    promises: tuple[str, ...] = PROMISES
+    time_s: float = TIME_S
+    require: str = "DISK"
+    """The level that every ack is held to."""
+
+    def __post_init__(self) -> None:
+        if unknown := [p for p in self.promises if p not in PROMISES]:
+            raise UsageError(f"no promise {unknown[0]!r}; there are: {', '.join(PROMISES)}")
+        if later := [fault for fault in self.faults if fault in _LATER]:
+            raise UsageError(f"this release cannot cause {later[0]!r} yet; it can: {_known()}")
+        if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
+            raise UsageError(f"no fault {wrong[0]!r}; there are: {_known()}")
+        if self.require not in Durability.__members__:
+            raise UsageError(
+                f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
+            )
+        if not self.time_s >= _TIME_S_MIN:
+            raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
+
+    @property
+    def wanted_faults(self) -> tuple[str, ...]:
+        """Those to cause: all that can be, or the named ones."""
+        return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same plan again."""
+        words = ["holdfast", "check", self.target]
+        for option, value in (
+            ("--config", self.config),
+            ("--engine", self.engine),
+            ("--engine-version", self.engine_version),
+            ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
+            ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
+            ("--require", None if self.require == "DISK" else self.require),
+            ("--time", None if self.time_s == TIME_S else f"{self.time_s:g}"),
+            ("--seed", str(self.seed)),
+        ):
+            words += [] if value is None else [option, value]
+        return shlex.join(words)
+
+
+class Watcher(Protocol):
+    """Somebody who wants to know what is happening now."""
+
+    def say(self, words: str) -> None:
+        """What goes on, in a few words."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """A scenario has ended."""
+
+
+def check(order: Order, watcher: Watcher) -> CheckResult:
+    """Hold a target to its promises. `VerifyError` where it cannot even be opened.
+
+    Ctrl-C ends it early, with what is known by then; everything that was started is ended.
+    """
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        engine = _engine(order, stack, watcher)
+        spec = _spec(order, engine, stack)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-check-")))
+        bench = Bench(
+            spec=spec,
+            engine=engine,
+            seed=order.seed,
+            folder=folder,
+            bounds=_bounds(order.time_s),
+            scale=min(order.time_s / TIME_S, _SCALE_MAX),
+            about={"name": "", "not_claimed": {}},
+            say=watcher.say,
+            require=Durability[order.require],
+        )
+        run = _Run(order, bench, watcher, began + _LATE * order.time_s)
+        run.all()
+        return _result(run, time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One check under way."""
+
+    order: Order
+    bench: Bench
+    watcher: Watcher
+    deadline: float
+    findings: list[Finding] = field(default_factory=list)
+    counts: list[Mapping[str, int]] = field(default_factory=list)
+    stopped: str | None = None
+    """Why the scenarios that are left are not run."""
+
+    def all(self) -> None:
+        """Open the target, then every scenario that was asked for and is possible."""
+        with self._stoppable():
+            self._open()
+        for scenario in self._chosen():
+            said = len(self.findings)
+            with self._stoppable():
+                self._one(scenario)
+            if self.stopped is not None and len(self.findings) == said:
+                self.findings += self.bench.unknown(scenario, self.stopped)
+        why = self.stopped or "none of these promises needs it, or its scenario failed"
+        for fault in self.order.wanted_faults:
+            self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Ctrl-C ends what is inside; what is left is then not run, and unknown."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.stopped = "stopped by Ctrl-C"
+
+    def _open(self) -> None:
+        """Learn what the target says of itself, from another process."""
+        self.watcher.say("opening the store")
+        bench = self.bench
+        with Crew(bench.spec, bench.folder, name="opening", seed=0, bounds=bench.bounds) as crew:
+            for client in crew.hire():
+                client.stop()
+                bench.about = client.ready or bench.about
+                crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
+                return
+            if not crew.hung:
+                raise VerifyError(f"{self.order.target}: {crew.trouble[0]}")
+            self.stopped = crew.trouble[0]
+
+    def _chosen(self) -> Iterator[Scenario]:
+        for scenario in SCENARIOS:
+            asked = scenario.fault is None or scenario.fault in self.order.wanted_faults
+            if asked and set(scenario.tests) & set(self.order.promises):
+                yield scenario
+
+    def _one(self, scenario: Scenario) -> None:
+        """Run one scenario; whatever happens, something is said of what it tests."""
+        if self.stopped is None and time.monotonic() > self.deadline:
+            self.stopped = (
+                f"twice the time of {self.order.time_s:g} s was over (--time gives it more)"
+            )
+        if self.stopped is not None:
+            return
+        reason = scenario.reason_not(self.bench)
+        if reason is not None:
+            self._not_run(scenario, reason)
+            return
+        self.watcher.say(scenario.about)
+        try:
+            outcome = scenario.run(self.bench)
+        except VerifyError as error:
+            outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
+        if outcome.hung and scenario.fault is None:
+            self.stopped = "the store hangs: the rest was not tried"
+        self._note(scenario, outcome)
+
+    def _note(self, scenario: Scenario, outcome: Outcome) -> None:
+        self.findings += outcome.findings
+        self.counts += outcome.counts
+        found = [finding.verdict for finding in outcome.findings]
+        worst = next((v for v in (Verdict.BROKEN, Verdict.UNKNOWN) if v in found), Verdict.KEPT)
+        self.watcher.done(scenario.name, str(worst))
+
+    def _not_run(self, scenario: Scenario, reason: str) -> None:
+        """A fault that was named and cannot be caused leaves its promises unknown."""
+        if scenario.fault is not None:
+            self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
+        named = scenario.fault in self.order.faults
+        if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
+            words = f"{scenario.name} cannot be run: {reason}"
+            self.findings += self.bench.unknown(scenario, words)
+
+
+def _result(run: _Run, took_s: float) -> CheckResult:
+    bench, order = run.bench, run.order
+    # A fault that landed in one scenario was caused, whatever kept another from running.
+    for tally in bench.tallies.values():
+        tally.not_run = None if tally.landed else tally.not_run
+    findings = [*run.findings, *_below(bench)]
+    promises = combine(order.promises, bench.about["not_claimed"], findings)
+    return CheckResult(
+        target=bench.about["name"] or order.target,
+        seed=order.seed,
+        verdict=overall(promises),
+        promises=promises,
+        faults=dict(bench.tallies),
+        counts=add_counts(run.counts) or {"acknowledged": 0, "read_back": 0, "lost": 0},
+        environment=_environment(bench, took_s),
+        repeat=order.command,
+    )
+
+
+def _below(bench: Bench) -> Iterator[Finding]:
+    """Acks that name less than is required cannot be called durable, even if nothing was lost."""
+    level = bench.about.get("level")
+    if level is not None and Durability[level] < bench.require:
+        yield Finding(
+            "durable",
+            Verdict.UNKNOWN,
+            f"its acks promise {level} only, and {bench.require.name} is required: no loss was "
+            "seen under the faults that were caused, and another fault may show one",
+            "level",
+            {"level": level, "required": bench.require.name},
+        )
+
+
+def _environment(bench: Bench, took_s: float) -> dict[str, Any]:
+    engine = bench.spec.engine
+    return {
+        "holdfast": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cores": os.cpu_count(),
+        "engine": None
+        if engine is None
+        else {
+            "kind": engine.kind,
+            "version": engine.version,
+            "config": engine.config,
+            "provider": engine.provider,
+        },
+        "level": bench.about.get("level"),
+        "settings": bench.about.get("settings", {}),
+        "took_s": round(took_s, 1),
+    }
+
+
+def _engine(order: Order, stack: contextlib.ExitStack, watcher: Watcher) -> Engine | None:
+    """The engine of this target, started; None where the target brings its own."""
+    kind = names.kind_of(order.target, order.engine)
+    if kind is None:
+        if order.config is not None or order.engine_version is not None:
+            raise UsageError("--config and --engine-version are for an engine that we start")
+        return None
+    watcher.say(f"starting {kind}")
+    return stack.enter_context(
+        start_engine(kind, config=order.config, version=order.engine_version, storage="disk")
+    )
+
+
+def _spec(order: Order, engine: Engine | None, stack: contextlib.ExitStack) -> names.TargetSpec:
+    if engine is not None:
+        return names.TargetSpec(order.target, engine=names.view_of(engine))
+    spec = names.TargetSpec(order.target, namespace=f"holdfast-check-{secrets.token_hex(4)}")
+    if spec.ours:  # somebody's own engine: what we wrote there goes with us
+        stack.callback(_clear, spec)
+    return spec
+
+
+def _clear(spec: names.TargetSpec) -> None:
+    """Forget every session that a check made on an engine that is not its own."""
+    for namespace in (spec.namespace, f"{spec.namespace}-ttl"):
+        with (
+            contextlib.suppress(HoldfastError),
+            connect(spec.url, namespace=namespace, require=Durability.MEMORY) as store,
+        ):
+            while found := store.sessions(limit=1000):
+                for session in found:
+                    store.forget(session)
+
+
+def _bounds(time_s: float) -> Bounds:
+    usual = Bounds()
+    return Bounds(
+        open_s=min(usual.open_s, time_s),
+        operation_s=min(usual.operation_s, time_s / 2),
+        recover_s=min(usual.recover_s, time_s),
+        life_s=max(usual.life_s, 2 * time_s),
+    )
+
+
+def _known() -> str:
+    return ", ".join((*FAULTS, "none", "all"))

@@ -1,0 +1,1 @@
+"""Results for people: reads results, decides nothing."""

@@ -1,0 +1,134 @@
+"""A check in the terminal: what happens now while it runs, and the scorecard at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from holdfast.verify.result import CheckResult, PromiseResult
+
+_COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
+_MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
+_CLOSING: Final = {
+    "kept": "Every promise that it makes was kept.",
+    "broken": "It broke a promise.",
+    "unknown": "Not everything could be known, so this is not a pass.",
+}
+_SENTENCE_CHARS_MAX: Final = 400
+
+
+class Live:
+    """Shows on the error stream what happens now. Quiet where that is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._status: Any = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Live]:
+        """Show it inside the block."""
+        if not self._console.is_terminal:
+            yield self
+            return
+        with self._console.status("beginning") as self._status:
+            yield self
+
+    def say(self, words: str) -> None:
+        """What happens now."""
+        if self._status is not None:
+            self._status.update(words)
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """A scenario has ended."""
+        if self._status is not None:
+            style = _COLOURS[verdict]
+            self._console.print(f"  {_MARKS[verdict]} {scenario}", style=style)
+
+
+def open_with(target: str) -> None:
+    """The sentence that tells a newcomer what is going to happen."""
+    print(  # noqa: T201 - this is the terminal
+        f"Does this memory keep what it said it had kept? Processes write conversations into "
+        f"{target}, are\nkilled in the middle of it, and everything that was acknowledged is then "
+        "looked for again.\n",
+        flush=True,
+    )
+
+
+def show(result: CheckResult) -> None:
+    """The scorecard."""
+    from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+
+    console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
+    console.print(_scorecard(result))
+    console.print(_faults(result))
+    console.print(_counts(result))
+    console.print()
+    verdict = str(result.verdict)
+    console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
+    console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
+
+
+def _scorecard(result: CheckResult) -> Any:
+    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+
+    table = Table(title=_title(result), title_justify="left")
+    table.add_column("promise", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("because", overflow="fold")
+    for promise, one in result.promises.items():
+        verdict = str(one.verdict)
+        table.add_row(promise, _coloured(verdict), _sentence(one))
+    return table
+
+
+def _title(result: CheckResult) -> str:
+    engine = result.environment.get("engine")
+    where = (
+        "" if engine is None else f" on {engine['kind']} {engine['version']} ({engine['config']})"
+    )
+    return f"{_printable(result.target)}{where}, {result.environment['took_s']} s"
+
+
+def _coloured(verdict: str) -> Any:
+    from rich.text import Text  # noqa: PLC0415 - only whoever looks needs it
+
+    return Text(f"{_MARKS[verdict]} {verdict}", style=_COLOURS[verdict])
+
+
+def _sentence(one: PromiseResult) -> str:
+    words = _printable(one.because)
+    return words if len(words) <= _SENTENCE_CHARS_MAX else words[:_SENTENCE_CHARS_MAX] + "…"
+
+
+def _faults(result: CheckResult) -> Any:
+    landed = [
+        f"{name} {tally.landed}x ({tally.in_flight} in flight)" if tally.in_flight
+        else f"{name} {tally.landed}x"
+        for name, tally in result.faults.items()
+        if tally.landed
+    ]  # fmt: skip
+    lines = [f"Faults that landed: {', '.join(landed) or 'none'}"]
+    lines += [
+        f"Not caused: {name} ({_printable(tally.not_run)})"
+        for name, tally in result.faults.items()
+        if tally.not_run
+    ]
+    return "\n".join(lines)
+
+
+def _counts(result: CheckResult) -> str:
+    counts = result.counts
+    return (
+        f"{counts['acknowledged']} appends acknowledged, {counts['read_back']} read back, "
+        f"{counts['lost']} messages lost; {counts.get('reads', 0)} reads, "
+        f"{counts.get('forgets', 0)} forgets, {counts.get('unknown', 0)} of unknown outcome"
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,163 @@
+"""What a check found, promise by promise. Pure: findings in, a result out; worst wins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from holdfast.verify.claims import ALWAYS_JUDGED
+from holdfast.verify.judge import Verdict
+
+EXIT_CODES: Final = {Verdict.KEPT: 0, Verdict.BROKEN: 1, Verdict.UNKNOWN: 3}
+ANOMALIES_MAX: Final = 50
+"""So many are kept for each promise; their number is told whole."""
+_KEPT: Final[Mapping[str, str]] = {
+    "durable": "what was acknowledged was found again",
+    "ordered": "no read contradicts the order of the acks",
+    "atomic": "no batch was ever seen in part",
+    "exactly-once": "no retry added anything",
+    "fresh": "every read showed what was acknowledged before it",
+    "snapshot": "every read was one consistent cut",
+    "isolated": "no session showed another's messages",
+    "faithful": "what went in came out",
+    "expiring": "sessions lived as long as they should, and no longer",
+    "forgotten": "nothing came back",
+    "loud": "every failure was an error that says so",
+    "recallable": "what is in the log was found",
+}
+"""What "kept" means, in words."""
+_WORST_FIRST: Final = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one scenario says of one promise."""
+
+    promise: str
+    verdict: Verdict
+    because: str
+    scenario: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    anomalies: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(slots=True)
+class FaultTally:
+    """A fault: how often it landed and what was seen; or why it was not caused."""
+
+    landed: int = 0
+    seen: list[str] = field(default_factory=list)
+    in_flight: int = 0
+    not_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseResult:
+    """The verdict on one promise."""
+
+    verdict: Verdict
+    because: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    anomalies: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Everything that a report needs. `repeat` is the command that makes the same plan again."""
+
+    target: str
+    seed: int
+    verdict: Verdict
+    promises: Mapping[str, PromiseResult]
+    faults: Mapping[str, FaultTally]
+    counts: Mapping[str, int]
+    environment: Mapping[str, Any]
+    repeat: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 kept, 1 broken, 3 unknown."""
+        return EXIT_CODES[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines. Fields are added in later releases, never renamed."""
+        return {
+            "target": self.target,
+            "seed": self.seed,
+            "verdict": str(self.verdict),
+            "promises": {name: _promise_json(one) for name, one in self.promises.items()},
+            "faults": {name: _fault_json(tally) for name, tally in self.faults.items()},
+            "counts": dict(self.counts),
+            "environment": dict(self.environment),
+            "repeat": self.repeat,
+        }
+
+
+def combine(
+    promises: Iterable[str], not_claimed: Mapping[str, str], findings: Iterable[Finding]
+) -> dict[str, PromiseResult]:
+    """The verdict on each promise; one that no scenario put to the test is unknown."""
+    every = list(findings)
+    return {
+        promise: PromiseResult(Verdict.NOT_CLAIMED, not_claimed[promise])
+        if promise in not_claimed and promise not in ALWAYS_JUDGED
+        else _worst([finding for finding in every if finding.promise == promise])
+        for promise in promises
+    }
+
+
+def overall(promises: Mapping[str, PromiseResult]) -> Verdict:
+    """The worst of what was claimed; with nothing claimed at all, unknown."""
+    found = [one.verdict for one in promises.values()]
+    return next((verdict for verdict in _WORST_FIRST if verdict in found), Verdict.UNKNOWN)
+
+
+def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums, name by name."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
+def _worst(findings: list[Finding]) -> PromiseResult:
+    if not findings:
+        return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
+    verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
+    speaking = [finding for finding in findings if finding.verdict is verdict]
+    anomalies = [anomaly for finding in speaking for anomaly in finding.anomalies]
+    return PromiseResult(
+        verdict,
+        _because(speaking, anomalies),
+        {
+            "anomalies": len(anomalies),
+            "scenarios": {f.scenario: {"verdict": str(f.verdict), **f.evidence} for f in findings},
+        },
+        tuple(anomalies[:ANOMALIES_MAX]),
+    )
+
+
+def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str:
+    reasons = list(dict.fromkeys(finding.because for finding in speaking))
+    if speaking[0].verdict is Verdict.KEPT:
+        return f"{_KEPT[speaking[0].promise]}: {'; '.join(reasons)}"
+    more = max(len(reasons), len(anomalies)) - 1
+    return reasons[0] + (f" (and {more} more)" if more > 0 else "")
+
+
+def _promise_json(one: PromiseResult) -> dict[str, Any]:
+    return {
+        "verdict": str(one.verdict),
+        "because": one.because,
+        "evidence": dict(one.evidence),
+        "anomalies": [dict(anomaly) for anomaly in one.anomalies],
+    }
+
+
+def _fault_json(tally: FaultTally) -> dict[str, Any]:
+    value = asdict(tally)
+    if tally.not_run is None:
+        del value["not_run"]
+    return value

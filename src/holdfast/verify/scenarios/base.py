@@ -1,0 +1,215 @@
+"""What every scenario has: a bench to work at, and the way from its clients to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.model import Durability
+from holdfast.verify.claims import PROMISES
+from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.history import Header, History, read_history
+from holdfast.verify.judge import PROMISES as JUDGED
+from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
+from holdfast.verify.result import FaultTally, Finding
+from holdfast.verify.spec import TargetSpec
+from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.plan import Shape
+
+SEEN_MAX: Final = 20
+_UNTESTED: Final[Mapping[str, str]] = {
+    "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
+    "forgotten": "no forget was acknowledged",
+    "expiring": "no read was late enough, or a write of unknown outcome may have refreshed it",
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one scenario found. `hung`: clients did not come back, so more would not either."""
+
+    findings: list[Finding] = field(default_factory=list)
+    counts: list[Mapping[str, int]] = field(default_factory=list)
+    hung: bool = False
+
+
+class Scenario:
+    """Puts some promises to the test. `tests` names those for which it can speak "kept"."""
+
+    name: str = ""
+    about: str = ""
+    """What is happening now, for the person who watches."""
+    fault: str | None = None
+    """Its name for `--faults`; None causes none."""
+    tests: tuple[str, ...] = ()
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """Why it cannot be run on this target, or None."""
+        del bench
+        return None
+
+    def run(self, bench: Bench) -> Outcome:
+        """Run it; `VerifyError` means that nothing can be said."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Bench:
+    """Everything that a scenario works with."""
+
+    spec: TargetSpec
+    engine: Engine | None
+    seed: int
+    folder: Path
+    bounds: Bounds
+    scale: float
+    """How much of everything: 1 is the usual amount."""
+    about: Mapping[str, Any]
+    """What the target said of itself: keyed, level, ttl_s, not_claimed."""
+    say: Callable[[str], None]
+    require: Durability = Durability.DISK
+    """What an ack is held to, whatever level it names."""
+    tallies: dict[str, FaultTally] = field(default_factory=dict)
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """The promises that the target makes."""
+        return tuple(p for p in PROMISES if p not in self.about["not_claimed"])
+
+    def amount(self, usual: int) -> int:
+        """So many, scaled to the time that there is."""
+        return max(round(usual * self.scale), 5)
+
+    def shape(self, name: str, **changes: Any) -> Shape:
+        """A load that uses what the target claims to have."""
+        keyed = bool(self.about["keyed"]) and "exactly-once" in self.claimed
+        usual = {"keyed": keyed, "forgets": "forgotten" in self.claimed}
+        return Shape(name, **{**usual, **changes})
+
+    def crew(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> Crew:
+        """Clients for a scenario; use it in `with`."""
+        return Crew(
+            spec or self.spec, self.folder, name=scenario.name, seed=self.seed, bounds=self.bounds
+        )
+
+    def landed(self, fault: str, seen: str, *, in_flight: int = 0) -> None:
+        """Note that a fault landed, and what proved it."""
+        tally = self.tallies.setdefault(fault, FaultTally())
+        tally.landed += 1
+        tally.in_flight += in_flight
+        if len(tally.seen) < SEEN_MAX:
+            tally.seen.append(seen)
+
+    def conclude(
+        self,
+        scenario: Scenario,
+        crew: Crew,
+        kept: str,
+        *,
+        header: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        """Stop the clients, read everything back, judge. `kept` says why a promise is kept."""
+        crew.stop()
+        crew.read_all()
+        path = self.folder / f"{scenario.name}.jsonl"
+        name = self.about["name"] or self.spec.name
+        crew.write(path, Header(name, claims=self.claimed, **(header or {})))
+        history = read_history(path)
+        result = judge(history)
+        findings = [*_broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
+        counts = _counts(result)
+        return Outcome(findings, [counts], crew.hung)
+
+    def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
+        """Nothing can be said of what this scenario tests."""
+        return [Finding(p, Verdict.UNKNOWN, because, scenario.name) for p in scenario.tests]
+
+
+def _counts(result: JudgeResult) -> dict[str, int]:
+    counts = dict(result.counts)
+    del counts["faults"]
+    counts["read_back"] = counts["acknowledged"] - counts["never_read"]
+    return counts
+
+
+def _broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
+    """A finding for each promise that an anomaly breaks, whether or not it was aimed at."""
+    by_promise: dict[str, list[Anomaly]] = {}
+    for anomaly in result.anomalies:
+        by_promise.setdefault(anomaly.promise, []).append(anomaly)
+    evidence = {"acknowledged": result.counts["acknowledged"], "reads": result.counts["reads"]}
+    for promise, anomalies in by_promise.items():
+        found = tuple(_anomaly_json(scenario, history, anomaly) for anomaly in anomalies)
+        words = f"{anomalies[0].name}: {anomalies[0].because}"
+        yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
+    yield from _denied(scenario, history, result.anomalies)
+
+
+def _denied(
+    scenario: Scenario, history: History, anomalies: Iterable[Anomaly]
+) -> Iterator[Finding]:
+    """A message that is shown although its append said "not done": that error was false."""
+    denied = [
+        anomaly
+        for anomaly in anomalies
+        if anomaly.name == "phantom"
+        and any(
+            append.status == "fail" and anomaly.message in append.ids()
+            for append in history.sessions[anomaly.session].appends
+        )
+    ]
+    if denied:
+        words = f'an append said "not done", and its message {denied[0].message!r} is there'
+        found = tuple(_anomaly_json(scenario, history, anomaly) for anomaly in denied)
+        yield Finding("loud", Verdict.BROKEN, words, scenario.name, {}, found)
+
+
+def _tested(scenario: Scenario, crew: Crew, result: JudgeResult, kept: str) -> Iterator[Finding]:
+    """For each promise that was aimed at: kept, or unknown and why."""
+    names = ("acknowledged", "reads", "unknown", "failed", "sessions")
+    evidence = {name: result.counts[name] for name in names}
+    for promise in (p for p in scenario.tests if p in JUDGED):
+        verdict = result.promises[promise]
+        if crew.trouble and verdict is not Verdict.NOT_CLAIMED:
+            yield Finding(promise, Verdict.UNKNOWN, crew.trouble[0], scenario.name, evidence)
+        elif verdict is Verdict.KEPT:
+            yield Finding(promise, verdict, kept, scenario.name, evidence)
+        elif verdict is Verdict.UNKNOWN:
+            because = result.because
+            if result.verdict is not Verdict.UNKNOWN:
+                because = _UNTESTED.get(promise, "it was not put to the test")
+            yield Finding(promise, verdict, f"{scenario.name}: {because}", scenario.name, evidence)
+
+
+def _anomaly_json(scenario: Scenario, history: History, anomaly: Anomaly) -> dict[str, Any]:
+    return {
+        "name": anomaly.name,
+        "promise": anomaly.promise,
+        "scenario": scenario.name,
+        "session": anomaly.session,
+        "message": anomaly.message,
+        "witness": list(anomaly.witness),
+        "because": anomaly.because,
+        "confirmed": anomaly.confirmed,
+        "operations": [_operation_json(history, number) for number in anomaly.witness],
+    }
+
+
+def _operation_json(history: History, number: int) -> dict[str, Any]:
+    """What a reader needs to see of one operation of a witness."""
+    operation = history.operations[number]
+    done = operation.status != "info"
+    return {
+        "op": number,
+        "process": operation.process,
+        "f": operation.f,
+        "session": operation.session,
+        "status": operation.status,
+        "invoked_ns": operation.invoked_ns,
+        "completed_ns": operation.completed_ns if done else None,
+        "messages": operation.ids() if operation.messages else [],
+        "limit": operation.limit,
+        "key": operation.key,
+    }

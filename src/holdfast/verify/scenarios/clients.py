@@ -1,0 +1,151 @@
+"""Faults upon the clients: SIGKILL in mid-write, a pause in mid-write, a disk that is full."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Final
+
+from holdfast.errors import FaultNotProven
+from holdfast.verify.faults.disk import FileSizeLimit
+from holdfast.verify.faults.process import pause_tree
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+
+CLIENTS: Final = 4
+KILLS: Final = 8
+PAUSES: Final = 3
+ATTEMPTS_MAX: Final = 200
+PAUSED_S: Final = 0.3
+
+
+class KillClients(Scenario):
+    """SIGKILL processes in the middle of whatever they do, and read everything back."""
+
+    name = "kill-clients"
+    about = "processes are ended by SIGKILL in the middle of whatever they do"
+    fault = "kill"
+    tests = ("durable", "atomic")
+
+    def run(self, bench: Bench) -> Outcome:
+        """Kill one after another; each is replaced by a new one."""
+        chance = random.Random(f"{bench.seed}/{self.name}")  # noqa: S311 - a plan, not a secret
+        shape = bench.shape(self.name)
+        kills = bench.amount(KILLS)
+        in_flight = 0
+        with bench.crew(self) as crew:
+            # Those who come later are opened now: to start a process takes longer than to kill it.
+            waiting = crew.hire(CLIENTS + kills, shape=shape)
+            working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
+            for number in range(min(kills, len(waiting))):
+                if not crew.until_acknowledged(chance.randint(5, 40)):
+                    break
+                in_flight += self._kill(bench, crew, working.pop(chance.randrange(len(working))))
+                bench.say(f"{self.about}: {number + 1} of {kills}")
+                working.append(self._next(waiting))
+            if not in_flight and not crew.trouble:
+                crew.trouble.append("no SIGKILL met a client in the middle of an operation")
+            killed = sum(client.killed for client in crew.clients)
+            kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
+            return bench.conclude(self, crew, kept)
+
+    @staticmethod
+    def _next(waiting: list[ClientProcess]) -> ClientProcess:
+        client = waiting.pop()
+        client.go()
+        return client
+
+    def _kill(self, bench: Bench, crew: Crew, client: ClientProcess) -> int:
+        caught = crew.kill(client)
+        bench.landed("kill", f"{client.name} was ended by SIGKILL", in_flight=caught)
+        return caught
+
+
+class PauseClient(Scenario):
+    """SIGSTOP a process in mid-write, so that what it holds stays held; then let it go on."""
+
+    name = "pause-client"
+    about = "a process is stopped in mid-write, the others go on, and it wakes up late"
+    fault = "pause"
+    tests = ("ordered", "atomic")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """An engine of its own is paused instead."""
+        return None if bench.spec.embedded else "the engine is paused instead"
+
+    def run(self, bench: Bench) -> Outcome:
+        """Pause the first client inside an operation, several times."""
+        with bench.crew(self) as crew:
+            working = crew.hire(3, shape=bench.shape(self.name))
+            for client in working:
+                client.go()
+            for _ in range(PAUSES if working else 0):
+                crew.until_acknowledged(20)
+                self._pause(bench, crew, working[0])
+            kept = f"{PAUSES} pauses in the middle of an operation"
+            return bench.conclude(self, crew, kept)
+
+    def _pause(self, bench: Bench, crew: Crew, client: ClientProcess) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            evidence = pause_tree(client.process)
+            client.read()
+            if client.open:
+                try:
+                    # The others go on or wait: either way time passes for the one that sleeps.
+                    crew.until(lambda: False, within_s=PAUSED_S)
+                finally:
+                    client.resume()
+                crew.note_fault("pause")
+                bench.landed("pause", evidence.seen, in_flight=len(client.open))
+                return
+            recorded = len(client.events)
+            client.resume()
+            # On a busy machine it may not run at all before the next attempt: wait for a sign.
+            crew.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
+        raise FaultNotProven("pause: the client was never caught in the middle of an operation")
+
+
+class DiskFull(Scenario):
+    """The processes may write no further byte, and then they may again."""
+
+    name = "disk-full"
+    about = "the disk is full, and then it has room again"
+    fault = "disk"
+    tests = ("durable", "loud")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """A server's disk is not ours to fill yet."""
+        return None if bench.spec.embedded else "a server's disk is not filled by this release"
+
+    def run(self, bench: Bench) -> Outcome:
+        """Fill, wait until every client has met it, release, wait until every one works again."""
+        outages = Outages(self.name)
+        with bench.crew(self) as crew:
+            working = crew.hire(3, shape=bench.shape(self.name))
+            for client in working:
+                client.go()
+            crew.until_acknowledged(bench.amount(40))
+            if working:
+                self._fill(bench, crew, working, outages)
+            outcome = bench.conclude(self, crew, "a full disk")
+            outcome.findings += outages.findings(crew)
+            return outcome
+
+    def _fill(
+        self, bench: Bench, crew: Crew, working: list[ClientProcess], outages: Outages
+    ) -> None:
+        disk = FileSizeLimit([client.process.pid for client in working])
+        errors = {client.name: client.errors for client in working}
+        evidence = disk.fill()
+        began_ns = crew.note_fault("disk")
+        try:
+            met = crew.until(lambda: all(c.errors > errors[c.name] for c in working))
+        finally:
+            disk.release()
+        if met:
+            bench.landed("disk", evidence.seen, in_flight=len(crew.in_flight()))
+        else:
+            crew.trouble.append("not every client met the full disk")
+        outages.over(crew, working, began_ns, time.monotonic_ns())

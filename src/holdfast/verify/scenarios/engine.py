@@ -1,0 +1,284 @@
+"""Faults upon the engine: SIGKILL, pause, restart, a lost answer, no connection left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.errors import VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines.protocol import Engine, Evidence, Killable, Pausable, Restartable
+from holdfast.verify.faults.engine import kill, paused
+from holdfast.verify.faults.pressure import ConnectionsHeld
+from holdfast.verify.faults.proxy import Proxy
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.plan import Step
+from holdfast.verify.workload.process import ClientProcess
+
+CLIENTS: Final = 3
+ROUNDS: Final = 2
+LOST_ACKS: Final = 5
+PAUSED_S: Final = 0.7
+AWAY_S: Final = 3.0
+"""So long the engine stays dead at most, once its clients have met that."""
+TRIES_MIN: Final = 20
+"""So often each client tries while the engine is dead, if its store does not make it wait."""
+CONNECTIONS_MAX: Final = 200
+_NO_SERVER: Final = "there is no server: the clients are the engine"
+_NOT_OURS: Final = "the engine is not ours to {}"
+
+
+class _EngineFault(Scenario):
+    """Clients at work, the engine goes away, comes back, and everything is read again."""
+
+    fault: str = ""
+    tests: tuple[str, ...] = ("durable", "atomic", "loud")
+    power: type = Engine
+    verb = ""
+    kept = ""
+    gone = False
+    """Nothing can answer while it is away."""
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine of ours that has the power."""
+        if bench.spec.embedded:
+            return _NO_SERVER
+        return None if isinstance(bench.engine, self.power) else _NOT_OURS.format(self.verb)
+
+    def run(self, bench: Bench) -> Outcome:
+        """Several rounds, then the verdict."""
+        outages = Outages(self.name, silent=self.gone)
+        with bench.crew(self) as crew:
+            working = crew.hire(CLIENTS, shape=bench.shape(self.name))
+            for client in working:
+                client.go()
+            for _ in range(ROUNDS if working else 0):
+                crew.until_acknowledged(bench.amount(40))
+                self._round(bench, crew, working, outages)
+                if outages.stuck:
+                    break
+            outcome = bench.conclude(self, crew, self.kept)
+            outcome.findings += self._heard(outages, crew)
+            return outcome
+
+    def _heard(self, outages: Outages, crew: Crew) -> list[Finding]:
+        """A pause that nobody noticed says nothing about errors; a false answer always counts."""
+        found = outages.findings(crew)
+        return [f for f in found if "loud" in self.tests or f.verdict is Verdict.BROKEN]
+
+    def _round(
+        self, bench: Bench, crew: Crew, working: list[ClientProcess], outages: Outages
+    ) -> None:
+        errors = sum(client.errors for client in working)
+
+        def met() -> bool:
+            return sum(client.errors for client in working) > errors
+
+        began_ns, evidence, in_flight = self.strike(bench, crew, met)
+        ended_ns = crew.note_fault(self.fault)
+        bench.landed(self.fault, evidence.seen, in_flight=in_flight)
+        outages.over(crew, working, began_ns, ended_ns)
+
+    def strike(
+        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+    ) -> tuple[int, Evidence, int]:
+        """Cause the fault and undo it: since when it was away, the proof, and what it caught."""
+        raise NotImplementedError
+
+
+class KillEngine(_EngineFault):
+    """SIGKILL the engine under load and start it again on the same data."""
+
+    name = "kill-engine"
+    about = "the engine is ended by SIGKILL under load, and started again"
+    fault = "kill"
+    power = Killable
+    verb = "kill"
+    kept = "the engine killed under load"
+    gone = True
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """Where nothing is asked of an ack, a SIGKILL may lose it."""
+        if bench.require is Durability.MEMORY:
+            return "--require MEMORY: a SIGKILL may lose what was acknowledged"
+        return super().reason_not(bench)
+
+    def strike(
+        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+    ) -> tuple[int, Evidence, int]:
+        """SIGKILL, wait until a client has met it, start."""
+        engine = _engine(bench)
+        evidence = kill(engine)
+        began_ns = crew.note_fault(self.fault)
+        crew.until(lambda: False, within_s=0)
+        in_flight = len(crew.in_flight())
+        tried = {client.name: client.ended + TRIES_MIN for client in crew.clients}
+        # Long enough for every client to write and to read, were it not for those that wait.
+        crew.until(lambda: all(c.ended >= tried[c.name] for c in crew.clients), within_s=AWAY_S)
+        crew.until(met)
+        engine.start()
+        return began_ns, evidence, in_flight
+
+
+class PauseEngine(_EngineFault):
+    """SIGSTOP the engine: requests wait, or are given up, and may be done late."""
+
+    name = "pause-engine"
+    about = "the engine is stopped in mid-breath, and goes on later"
+    fault = "pause"
+    tests = ("durable", "atomic")
+    power = Pausable
+    verb = "pause"
+    kept = "the engine paused under load"
+
+    def strike(
+        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+    ) -> tuple[int, Evidence, int]:
+        """Pause it for a moment."""
+        del met
+        with paused(_engine(bench)) as evidence:
+            began_ns = time.monotonic_ns()
+            crew.until(lambda: False, within_s=PAUSED_S)
+            in_flight = len(crew.in_flight())
+        return began_ns, evidence, in_flight
+
+
+class RestartEngine(_EngineFault):
+    """Stop the engine cleanly under load and start it again."""
+
+    name = "restart-engine"
+    about = "the engine is restarted under load"
+    fault = "restart"
+    tests = ("durable", "atomic")
+    power = Restartable
+    verb = "restart"
+    kept = "the engine restarted under load"
+
+    def strike(
+        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+    ) -> tuple[int, Evidence, int]:
+        """As an upgrade does."""
+        del met
+        engine = _engine(bench)
+        if not isinstance(engine, Restartable):
+            raise VerifyError(_NOT_OURS.format(self.verb))
+        began_ns = time.monotonic_ns()
+        crew.until(lambda: False, within_s=0)
+        in_flight = len(crew.in_flight())
+        evidence = engine.restart()
+        return began_ns, evidence, in_flight
+
+
+class NoConnections(Scenario):
+    """Others hold every connection; whoever comes new is turned away, and served later."""
+
+    name = "no-connections"
+    about = "others hold every connection that the engine allows"
+    fault = "connections"
+    tests = ("durable", "loud")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs a server whose connections can be counted."""
+        if bench.engine is None or bench.spec.embedded:
+            return _NO_SERVER
+        scheme = urlsplit(bench.engine.url).scheme
+        known = scheme in ("redis", "valkey", "postgres", "postgresql")
+        return None if known else f"connections of {scheme} cannot be counted"
+
+    def run(self, bench: Bench) -> Outcome:
+        """Some clients are connected before, others come while nothing is left."""
+        outages = Outages(self.name)
+        shape = bench.shape(self.name)
+        with bench.crew(self) as crew:
+            for client in crew.hire(2, shape=shape):
+                client.go()
+            crew.until_acknowledged(bench.amount(20))
+            late = crew.hire(2, shape=shape, lazy=True)
+            if late:
+                self._turn_away(bench, crew, late, outages)
+            outcome = bench.conclude(self, crew, "no connection left")
+            outcome.findings += outages.findings(crew)
+            return outcome
+
+    def _turn_away(
+        self, bench: Bench, crew: Crew, late: list[ClientProcess], outages: Outages
+    ) -> None:
+        fault = ConnectionsHeld(_engine(bench).url, connections_max=CONNECTIONS_MAX)
+        evidence = fault.apply()
+        began_ns = crew.note_fault(self.fault)
+        try:
+            for client in late:
+                client.go()
+            if not crew.until(lambda: all(client.errors for client in late)):
+                crew.trouble.append("connections: a client that came late was not turned away")
+        finally:
+            fault.release()
+        bench.landed(self.fault, evidence.seen, in_flight=len(crew.in_flight()))
+        outages.over(crew, late, began_ns, time.monotonic_ns())
+
+
+def _engine(bench: Bench) -> Engine:
+    if bench.engine is None:
+        raise VerifyError(_NO_SERVER)
+    return bench.engine
+
+
+class LostAck(Scenario):
+    """The engine does what it was asked, and its answer is swallowed on the way."""
+
+    name = "lost-ack"
+    about = "answers of the engine are swallowed on their way, and the client asks again"
+    fault = "lost-ack"
+    tests = ("exactly-once", "durable", "loud")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine that is reached by TCP, and a key to retry with."""
+        if bench.spec.embedded or bench.engine is None:
+            return "there is no network between the store and its engine"
+        if not bench.shape(self.name).keyed:
+            return "append() takes no key, so a lost answer cannot be asked for again"
+        return None
+
+    def run(self, bench: Bench) -> Outcome:
+        """One append after another loses its answer, is looked for, and is sent again."""
+        with Proxy(_engine(bench).url) as proxy, bench.crew(self) as crew:
+            scripts = [_lose_and_retry(number) for number in range(LOST_ACKS)]
+            clients = crew.hire(scripts=scripts, spec=bench.spec.at(proxy.url))
+            for client, script in zip(clients, scripts, strict=not crew.trouble):
+                self._lose(bench, crew, proxy, client, script)
+            outcome = bench.conclude(self, crew, f"{LOST_ACKS} lost answers")
+            if not any(finding.promise == "loud" for finding in outcome.findings):
+                outcome.findings.append(self._loud(crew))
+            return outcome
+
+    def _lose(
+        self, bench: Bench, crew: Crew, proxy: Proxy, client: ClientProcess, script: list[Step]
+    ) -> None:
+        lost = proxy.swallow_reply(match=script[1].messages[0].encode())
+        client.go()
+        crew.until(lambda: not client.alive)
+        bench.landed("lost-ack", lost.landed().seen, in_flight=1)
+
+    def _loud(self, crew: Crew) -> Finding:
+        if crew.trouble:
+            return Finding("loud", Verdict.UNKNOWN, crew.trouble[0], self.name)
+        words = f"{LOST_ACKS} lost answers, and none was called not done"
+        return Finding("loud", Verdict.KEPT, words, self.name)
+
+
+def _lose_and_retry(number: int) -> list[Step]:
+    """The answer to the second step is going to be lost. Read before it is sent again.
+
+    Only then a false "not done" can be told from a true one.
+    """
+    session = f"lost-ack-{number % 2}"
+    before = Step("append", session, (f"heard.{number}",), key=f"heard.{number}")
+    append = Step("append", session, (f"swallowed.{number}",), key=f"swallowed.{number}")
+    read = Step("history", session)
+    return [before, append, read, read, append, append, read]

@@ -1,0 +1,147 @@
+"""Scenarios without a fault: many clients at once, a retry that comes too late, expiry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from holdfast.verify.history import read_history
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.outage import shut_out
+from holdfast.verify.workload.plan import Step
+
+CLIENTS: Final = 4
+TTL_S: Final = 1.0
+TTL_ERROR_S: Final = 0.3
+"""How far the engine's clock and ours may be apart, and how late it may look at it."""
+TTL_S_MAX: Final = 20.0
+"""A check waits no longer than this for a session to expire."""
+
+
+class Concurrency(Scenario):
+    """Several processes on the same sessions at once, as agents do."""
+
+    name = "concurrency"
+    about = f"{CLIENTS} processes write and read the same conversations at once"
+    tests = (
+        "ordered", "atomic", "exactly-once", "fresh", "snapshot", "isolated", "forgotten",
+    )  # fmt: skip
+
+    def run(self, bench: Bench) -> Outcome:
+        """Let them work until enough was acknowledged."""
+        with bench.crew(self) as crew:
+            for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
+                client.go()
+            crew.until_acknowledged(bench.amount(500))
+            kept = f"{crew.acknowledged()} appends by {CLIENTS} processes at once"
+            outcome = bench.conclude(self, crew, kept)
+            outcome.findings += shut_out(crew, self.name)
+            return outcome
+
+
+class LateRetry(Scenario):
+    """Forget a session, then retry an append from before: nothing may come back."""
+
+    name = "late-retry"
+    about = "sessions are forgotten, and old requests are sent again"
+    tests = ("forgotten",)
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs a store that forgets."""
+        return None if "forgotten" in bench.claimed else "forgotten is not claimed"
+
+    def run(self, bench: Bench) -> Outcome:
+        """One client forgets and retries; another one, opened later, looks."""
+        keyed = bench.shape(self.name).keyed
+        script = [step for n in range(bench.amount(10)) for step in _forget_and_retry(n, keyed)]
+        with bench.crew(self) as crew:
+            for client in crew.hire(scripts=[script]):
+                client.go()
+            crew.until(lambda: not any(client.alive for client in crew.clients))
+            kept = "late retries" if keyed else "reads by another process"
+            return bench.conclude(self, crew, kept)
+
+
+def _forget_and_retry(number: int, keyed: bool) -> list[Step]:
+    session = f"late-{number}"
+
+    def append(part: str) -> Step:
+        ids = (f"late.{number}.{part}.0", f"late.{number}.{part}.1")
+        return Step("append", session, ids, key=f"late.{number}.{part}" if keyed else None)
+
+    first, second = append("a"), append("b")
+    again = [first] if keyed else []
+    read, forget = Step("history", session), Step("forget", session)
+    return [first, read, forget, read, *again, read, second, read, *again, read, forget, *again]
+
+
+class Expiry(Scenario):
+    """Sessions live as long as they should, are refreshed by writes, and are then gone whole."""
+
+    name = "expiry"
+    about = "short-lived sessions are refreshed, and then left alone until they expire"
+    tests = ("expiring",)
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs a time to live that is short enough to be waited for."""
+        if "expiring" not in bench.claimed:
+            return "expiring is not claimed"
+        ttl_s = self._ttl_s(bench)
+        if ttl_s is None:
+            return "the target claims expiring and names no ttl_s"
+        if ttl_s > TTL_S_MAX:
+            return f"its time to live of {ttl_s:g} s is longer than a check waits ({TTL_S_MAX:g} s)"
+        return None
+
+    def run(self, bench: Bench) -> Outcome:
+        """Three clients, each with sessions of its own."""
+        ttl_s = self._ttl_s(bench) or TTL_S
+        # Ours is opened with a time to live for this scenario alone, in a corner of its own.
+        ours = replace(bench.spec, ttl_s=ttl_s, namespace=f"{bench.spec.namespace}-ttl")
+        with bench.crew(self, spec=ours if bench.spec.ours else None) as crew:
+            lives = [_lifetime(number, round(ttl_s * 1000)) for number in range(3)]
+            for client in crew.hire(scripts=lives):
+                client.go()
+            within_s = 4 * ttl_s + bench.bounds.operation_s
+            crew.until(lambda: not any(c.alive for c in crew.clients), within_s=within_s)
+            header = {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S}
+            outcome = bench.conclude(
+                self, crew, f"gone {ttl_s:g} s after their last write", header=header
+            )
+            return _with_proof(self, bench, outcome, ttl_s)
+
+    @staticmethod
+    def _ttl_s(bench: Bench) -> float | None:
+        return TTL_S if bench.spec.ours else bench.about["ttl_s"]
+
+
+def _lifetime(number: int, ttl_ms: int) -> list[Step]:
+    """Write, refresh in time, look after the first write's time is over, then wait for the end."""
+    session = f"brief-{number}"
+    error_ms = round(TTL_ERROR_S * 1000)
+
+    def append(part: int) -> Step:
+        return Step("append", session, (f"brief.{number}.{part}.0", f"brief.{number}.{part}.1"))
+
+    read = Step("history", session)
+    refresh = [Step("think", think_ms=ttl_ms * 6 // 10), append(1), read]
+    later = [Step("think", think_ms=ttl_ms * 6 // 10), read]
+    over = [Step("think", think_ms=ttl_ms * 4 // 10 + error_ms + 100), read]
+    return [append(0), read, *refresh, *later, *over]
+
+
+def _with_proof(scenario: Expiry, bench: Bench, outcome: Outcome, ttl_s: float) -> Outcome:
+    """Without a read that showed the session and one that came too late, nothing was tested."""
+    history = read_history(bench.folder / f"{scenario.name}.jsonl")
+    late_ns = round((ttl_s + TTL_ERROR_S) * 1e9)
+    for session in history.sessions.values():
+        last_ns = max((a.completed_ns for a in session.appends if a.status == "ok"), default=0)
+        reads = [read for read in session.reads if read.status == "ok"]
+        alive = any(read.ids() for read in reads)
+        late = any(read.invoked_ns > last_ns + late_ns for read in reads)
+        if not last_ns or not alive or not late:
+            words = f"no read of {session.name} was in time, or none was late enough"
+            outcome.findings.append(Finding("expiring", Verdict.UNKNOWN, words, scenario.name))
+    return outcome

@@ -1,0 +1,126 @@
+"""What a store says while its engine is away, and whether it works again by itself afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+
+REFUSED_MAX: Final = 20
+"""So many writes in a row are not refused by mere crowding."""
+
+
+@dataclass(slots=True)
+class Outages:
+    """The times in which nothing could be answered, and what was seen around them."""
+
+    scenario: str
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    silent: bool = False
+    """No engine can answer inside a span. A paused or full one still may."""
+
+    def over(
+        self, crew: Crew, clients: Iterable[ClientProcess], began_ns: int, ended_ns: int
+    ) -> None:
+        """Note a span, and wait until each client was answered again, within its bound."""
+        self.spans.append((began_ns, ended_ns))
+        mine = list(clients)
+        back_s = crew.bounds.recover_s
+        crew.until(
+            lambda: all(c.works_since(ended_ns) or not c.alive for c in mine), within_s=back_s
+        )
+        stuck = [client.name for client in mine if not client.works_since(ended_ns)]
+        if stuck:
+            words = _last_error(crew, stuck[0])
+            self.stuck.append(
+                f"{len(stuck)} clients could not write and read for {back_s:g} s after: {words}"
+            )
+
+    def findings(self, crew: Crew) -> Iterator[Finding]:
+        """What this says of `loud`."""
+        events = list(crew.raw_events())
+        errors = sum(
+            event["type"] in ("fail", "info") and self._within(event["time_ns"]) for event in events
+        )
+        lies = [lie for span in self.spans for lie in false_answers(events, *span)]
+        evidence = {"errors": errors, "outages": len(self.spans)}
+        if lies and self.silent:
+            words = f"{lies[0]} ({len(lies)} such answers)"
+            yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
+        elif self.stuck:
+            words = f"it does not work again by itself: {self.stuck[0]}"
+            yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
+        elif crew.trouble:
+            yield Finding("loud", Verdict.UNKNOWN, crew.trouble[0], self.scenario, evidence)
+        elif not errors:
+            words = f"{self.scenario}: no client met the fault"
+            yield Finding("loud", Verdict.UNKNOWN, words, self.scenario, evidence)
+        else:
+            words = (
+                f"{self.scenario}: {errors} errors, no false answer, and it worked again by itself"
+            )
+            yield Finding("loud", Verdict.KEPT, words, self.scenario, evidence)
+
+    def _within(self, time_ns: int) -> bool:
+        # A request that was under way may hear of the outage a little after its end.
+        return any(began <= time_ns for began, _ in self.spans)
+
+
+def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int) -> Iterator[str]:
+    """Reads answered entirely inside the outage, without what had been acknowledged before it."""
+    asked: dict[int, dict[str, Any]] = {}
+    known: dict[str, set[str]] = {}
+    reads = []
+    forgotten = set()
+    for event in events:
+        if event["type"] == "invoke":
+            asked[event["op"]] = event
+            if event["f"] == "forget":
+                forgotten.add(event["session"])
+        elif event["type"] == "ok":
+            invoke = asked[event["op"]]
+            if invoke["f"] == "append" and event["time_ns"] < began_ns:
+                known.setdefault(invoke["session"], set()).update(invoke["messages"])
+            elif invoke["f"] == "history":
+                inside = invoke["time_ns"] > began_ns and event["time_ns"] < ended_ns
+                limit = invoke.get("limit")
+                whole = limit is None or len(event["messages"]) < limit
+                reads += [(invoke["session"], event["messages"])] if inside and whole else []
+    for session, messages in reads:
+        missing = known.get(session, set()) - set(messages)
+        if missing and session not in forgotten:
+            yield (
+                f"while its engine was gone, a read answered with {len(messages)} messages "
+                f"instead of an error; {len(missing)} acknowledged ones were missing from it"
+            )
+
+
+def shut_out(crew: Crew, scenario: str) -> Iterator[Finding]:
+    """A client that could write, and then never again although nothing was wrong: that is broken."""
+    for client in crew.clients:
+        refused = _refused_at_the_end(client)
+        if refused >= REFUSED_MAX and client.acknowledged:
+            words = (
+                f"nothing was wrong, and yet the last {refused} writes of one client were "
+                f"refused: {_last_error(crew, client.name)}"
+            )
+            yield Finding("loud", Verdict.BROKEN, words, scenario, {"refused": refused})
+
+
+def _refused_at_the_end(client: ClientProcess) -> int:
+    """How many writes failed since the last one that did not."""
+    writes = {e["op"] for e in client.events if e["type"] == "invoke" and e["f"] != "history"}
+    ended = [e["type"] for e in client.events if e["type"] != "invoke" and e.get("op") in writes]
+    return next((n for n, kind in enumerate(reversed(ended)) if kind == "ok"), len(ended))
+
+
+def _last_error(crew: Crew, name: str) -> str:
+    client = next(client for client in crew.clients if client.name == name)
+    errors = [event["error"] for event in client.events if "error" in event]
+    return errors[-1] if errors else "no error either"

@@ -1,0 +1,205 @@
+"""Names of targets: a short name, a URL, or `package.module:attribute`; good in any process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from holdfast import connection
+from holdfast.errors import UsageError, VerifyError
+from holdfast.model import Durability
+from holdfast.verify.claims import Claims, NotClaimed
+from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.target import Target
+
+OURS: Final = ("sqlite", "redis", "valkey", "postgres")
+"""Our stores by short name: each on a fresh engine of that kind."""
+
+NOT_BUILT: Final = "not built yet"
+
+
+@dataclass(slots=True)
+class EngineView:
+    """An engine as a client process sees it: where it is, not how to end it."""
+
+    kind: str
+    provider: str
+    config: str
+    url: str
+    version: str
+    data_dir: Path | None
+
+    def start(self) -> Self:
+        """It runs already."""
+        return self
+
+    def stop(self) -> None:
+        """Not from here: it belongs to the process that runs the check."""
+        raise UsageError("a target may not stop its engine: the check does that")
+
+    def close(self) -> None:
+        """Nothing: it belongs to the process that runs the check."""
+
+    def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
+        """Empty here; the check has it."""
+        return ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """A target by name, such that another process can open the same store."""
+
+    name: str
+    """What the user typed."""
+    engine: EngineView | None = None
+    namespace: str = "default"
+    ttl_s: float | None = None
+    """For our own stores: the time to live that they are opened with."""
+
+    @property
+    def ours(self) -> bool:
+        """One of our own stores, by short name or by URL."""
+        return self.name in OURS or "://" in self.name
+
+    @property
+    def url(self) -> str:
+        """Where our own store is."""
+        return self.engine.url if self.engine is not None else self.name
+
+    @property
+    def embedded(self) -> bool:
+        """No server holds requests: what a killed client had not done will never be done."""
+        if self.engine is not None:
+            return self.engine.kind == "sqlite"
+        return self.ours and urlsplit(self.name).scheme == "sqlite"
+
+    def at(self, url: str) -> TargetSpec:
+        """The same target, with its engine found at another address, as behind a proxy."""
+        if self.engine is None:
+            raise UsageError(f"{self.name} has no engine of which the address could be changed")
+        return replace(self, engine=replace(self.engine, url=url))
+
+    def to_json(self) -> dict[str, Any]:
+        """For the wire to a client process."""
+        value = asdict(self)
+        if self.engine is not None:
+            value["engine"]["data_dir"] = _text(self.engine.data_dir)
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TargetSpec:
+        """The other end of that wire."""
+        engine = value["engine"]
+        if engine is not None:
+            folder = engine["data_dir"]
+            engine = EngineView(**{**engine, "data_dir": None if folder is None else Path(folder)})
+        return cls(**{**value, "engine": engine})
+
+
+def view_of(engine: Engine) -> EngineView:
+    """What a client process may know of an engine."""
+    return EngineView(
+        engine.kind, engine.provider, engine.config, engine.url, engine.version, engine.data_dir
+    )
+
+
+def kind_of(name: str, asked: str | None) -> str | None:
+    """The kind of engine to start for this target, or None if it brings its own.
+
+    `UsageError` where the name is none, or no store of ours is there for it.
+    """
+    if "://" in name:
+        _check_scheme(urlsplit(name).scheme)
+        if asked is not None:
+            raise UsageError("a URL says where the engine is: leave --engine out")
+        return None
+    if ":" in name:
+        return asked
+    if name not in OURS:
+        raise UsageError(
+            f"no target {name!r}: give one of {', '.join(OURS)}, a URL, or package.module:target"
+        )
+    if asked not in (None, name):
+        raise UsageError(f"{name} runs on its own engine: leave --engine out")
+    _check_scheme({"valkey": "redis", "postgres": "postgresql"}.get(name, name))
+    return name
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in connection.BACKENDS:
+        known = ", ".join(sorted(connection.BACKENDS))
+        raise UsageError(f"this release has no store of ours for {scheme}://; it has: {known}")
+
+
+def load_target(spec: TargetSpec) -> Target:
+    """The target of this name, in this process; `VerifyError` where it cannot be had."""
+    return _ours(spec) if spec.ours else _imported(spec)
+
+
+def _ours(spec: TargetSpec) -> Target:
+    def open_store() -> Any:
+        # Whatever the engine gives: the check compares it with what is required (--require).
+        return connection.connect(
+            spec.url, namespace=spec.namespace, require=Durability.MEMORY, ttl_s=spec.ttl_s
+        )
+
+    return Target(
+        open=open_store,
+        engine=spec.engine,
+        claims=Claims(recallable=NotClaimed(NOT_BUILT)),
+        name=spec.name,
+        ttl_s=spec.ttl_s,
+    )
+
+
+def _imported(spec: TargetSpec) -> Target:
+    found = _attribute(spec.name)
+    if isinstance(found, Target):
+        return found
+    if not callable(found):
+        raise VerifyError(f"{spec.name} is {type(found).__name__}, not a Target nor a function")
+    if spec.engine is None:
+        raise VerifyError(f"{spec.name} is a function of an engine: name one with --engine")
+    try:
+        target = found(spec.engine)
+    except Exception as error:
+        raise VerifyError(f"{spec.name}(engine) raised {_words(error)}") from error
+    if not isinstance(target, Target):
+        raise VerifyError(f"{spec.name}(engine) returned {type(target).__name__}, not a Target")
+    return target
+
+
+def _attribute(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    here = os.fspath(Path.cwd())
+    if here not in sys.path:  # as `python -m` does: a target is often a file of this directory
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise VerifyError(f"the target {name} cannot be imported: {_words(error)}") from error
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,1 @@
+"""The workload: seeded operations, made by client processes, recorded while they happen."""

@@ -1,0 +1,213 @@
+"""One client, in a process of its own: opens the target's store and does what its job says.
+
+    python -m holdfast.verify.workload.client JOB.json
+
+Standard input is the leash: a line means go, its end means stop. So a client whose parent died
+stops by itself, and one that hangs is ended by the alarm that it set at its start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import StorageWarning, VerifyError
+from holdfast.verify.spec import TargetSpec, load_target
+from holdfast.verify.store import Surface
+from holdfast.verify.target import Target
+from holdfast.verify.workload import plan, probes
+
+BACKOFF_S: Final = 0.01
+"""After an error: so that an outage is not a flood of refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a client is told. One of `shape`, `script` and `probe` says what to do."""
+
+    spec: dict[str, Any]
+    name: str
+    first_op: int
+    life_s: float
+    seed: int = 0
+    shape: dict[str, Any] | None = None
+    script: list[dict[str, Any]] = field(default_factory=list)
+    attempts: int = 1
+    """How often a read of the script is tried until it is answered."""
+    probe: str | None = None
+    lazy: bool = False
+    """Open the store with the first operation, and again with each while that fails."""
+    events_fd: int = -1
+    """The pipe to the parent."""
+
+
+class Recorder:
+    """Writes lines to the client's own pipe, each at once: SIGKILL loses none written."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_inheritable(pipe, False)
+        self._file = pipe
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """One line, with the time of now unless it has its own."""
+        line = {"type": kind, "time_ns": time.monotonic_ns(), **fields}
+        # ASCII: a lone surrogate in an error's words has no other way into a file.
+        rest = (json.dumps(line, separators=(",", ":")) + "\n").encode()
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+
+
+class Leash:
+    """Standard input, watched by a thread: `go` and `stop` are set as the parent says."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.stop = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        # The descriptor itself: a buffered reader's lock would be held at exit.
+        while os.read(0, 4096):
+            self.go.set()
+        self.stop.set()
+        self.go.set()
+
+
+class Client:
+    """Performs steps and records each: an invoke before, and how it ended after."""
+
+    def __init__(self, target: Target, recorder: Recorder, job: Job) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._name = job.name
+        self._numbers = itertools.count(job.first_op)
+        self.surface = None if job.lazy else Surface(target)
+
+    def do(self, step: plan.Step) -> bool:
+        """One step; whether it was answered. Its error is recorded, never raised."""
+        if step.f == "think":
+            time.sleep(step.think_ms / 1000)
+            return True
+        op = next(self._numbers)
+        self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
+        try:
+            answer = self._perform(step)
+        except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+            self._failed(op, step, error)
+            return False
+        self._recorder.write("ok", op=op, **answer)
+        return True
+
+    def close(self) -> None:
+        """Close the store; what it raises then changes nothing that was recorded."""
+        surface, self.surface = self.surface, None
+        if surface is not None:
+            try:
+                surface.close()
+            except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+                self._recorder.write("note", because=f"close() raised {_words(error)}")
+
+    def _perform(self, step: plan.Step) -> dict[str, Any]:
+        if self.surface is None:
+            self.surface = Surface(self._target)
+        if step.f == "append":
+            sent = [plan.message(name) for name in step.messages]
+            seqs = self.surface.append(step.session, sent, step.key)
+            return {} if seqs is None else {"seqs": seqs}
+        if step.f == "forget":
+            self.surface.forget(step.session)
+            return {}
+        seen = self.surface.history(step.session, step.limit)
+        numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
+        return {"messages": seen.ids(), "damaged": seen.damaged, **numbers}
+
+    def _failed(self, op: int, step: plan.Step, error: Exception) -> None:
+        # A read has no effect, and a store that could not be opened was sent nothing.
+        sure = step.f == "history" or self.surface is None or self.surface.certain(error)
+        self._recorder.write("fail" if sure else "info", op=op, error=_words(error))
+        time.sleep(BACKOFF_S)
+
+
+def _asked(step: plan.Step) -> dict[str, Any]:
+    asked: dict[str, Any] = {"f": step.f, "session": step.session}
+    if step.f == "append":
+        asked["messages"] = step.messages
+    return asked | {n: v for n, v in (("limit", step.limit), ("key", step.key)) if v is not None}
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _run(client: Client, job: Job, leash: Leash) -> None:
+    for step in _steps(job):
+        for _ in range(job.attempts):
+            if client.do(step) or leash.stop.is_set():
+                break
+        if leash.stop.is_set():
+            return
+
+
+def _steps(job: Job) -> Iterable[plan.Step]:
+    if job.shape is not None:
+        return plan.steps(job.seed, job.name, plan.Shape(**job.shape))
+    return [plan.Step.from_json(step) for step in job.script]
+
+
+def _probe(client: Client, job: Job, target: Target, recorder: Recorder) -> None:
+    if client.surface is not None and job.probe is not None:
+        for found in probes.PROBES[job.probe](client.surface, target, job.seed):
+            recorder.write("found", **found)
+
+
+def main(path: str) -> int:
+    """Do the job in this file; 0 done, 3 the store could not be opened, 4 no such target."""
+    job = Job(**json.loads(Path(path).read_text("utf-8")))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
+    signal.setitimer(signal.ITIMER_REAL, job.life_s)
+    warnings.simplefilter("ignore", StorageWarning)
+    leash, recorder = Leash(), Recorder(job.events_fd)
+    try:
+        target = load_target(TargetSpec.from_json(job.spec))
+    except VerifyError as error:
+        recorder.write("failed", stage="import", because=str(error))
+        return 4
+    try:
+        client = Client(target, recorder, job)
+    except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
+        recorder.write("failed", stage="open", because=f"open() raised {_words(error)}")
+        return 3
+    surface = client.surface
+    recorder.write(
+        "ready", keyed=surface and surface.keyed, level=surface and surface.level, **_about(target)
+    )
+    leash.go.wait(job.life_s)
+    _run(client, job, leash)
+    _probe(client, job, target, recorder)
+    client.close()
+    recorder.write("done")
+    return 0
+
+
+def _about(target: Target) -> dict[str, Any]:
+    """What the parent may not find out by itself: importing a stranger's module could hang it."""
+    return {
+        "name": target.name,
+        "ttl_s": target.ttl_s,
+        "not_claimed": dict(target.claims.not_claimed()),
+        "settings": {str(name): str(value) for name, value in target.settings.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,249 @@
+"""Several clients at work on one target, and the history that they make together."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from holdfast.errors import VerifyError
+from holdfast.verify.history import Event, Header, write_history
+from holdfast.verify.spec import TargetSpec
+from holdfast.verify.workload.client import Job
+from holdfast.verify.workload.plan import Shape, Step
+from holdfast.verify.workload.process import ClientProcess
+
+OPS_PER_CLIENT: Final = 1_000_000
+_POLL_S: Final = 0.004
+_EVENT_TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
+_READ_ATTEMPTS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long anything may take: a target that hangs never hangs the check."""
+
+    open_s: float = 15.0
+    operation_s: float = 10.0
+    recover_s: float = 20.0
+    life_s: float = 120.0
+    """No client lives longer, whatever happens to its parent."""
+
+
+class Crew:
+    """Clients of one scenario. Leaving the block ends every one of them.
+
+    `trouble` says what went wrong with the clients themselves: one that hung, or died.
+    """
+
+    def __init__(
+        self, spec: TargetSpec, folder: Path, *, name: str, seed: int, bounds: Bounds
+    ) -> None:
+        self.spec, self.name, self.seed, self.bounds = spec, name, seed, bounds
+        self.clients: list[ClientProcess] = []
+        self.faults: list[Event] = []
+        self.trouble: list[str] = []
+        self.hung = False
+        self._folder = folder
+        self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for client in self.clients:
+            client.end()
+
+    def hire(
+        self,
+        count: int = 1,
+        *,
+        shape: Shape | None = None,
+        scripts: Sequence[Sequence[Step]] = (),
+        attempts: int = 1,
+        probe: str | None = None,
+        lazy: bool = False,
+        spec: TargetSpec | None = None,
+    ) -> list[ClientProcess]:
+        """Start clients and return when each has opened its store; they wait for `go`.
+
+        Of `scripts` each gets a client of its own; otherwise there are `count`, all alike.
+        One that did not open in time, or could not, is in `trouble` and not in the answer.
+        """
+        told: dict[str, Any] = {
+            "shape": None if shape is None else asdict(shape),
+            "attempts": attempts,
+            "probe": probe,
+            "lazy": lazy,
+        }
+        hired = [
+            self._start(spec or self.spec, {"script": [s.to_json() for s in script], **told})
+            for script in scripts or [()] * count
+        ]
+        self.until(lambda: all(c.ready or c.failed or not c.alive for c in hired), "open")
+        return [client for client in hired if self._is_ready(client)]
+
+    def _start(self, spec: TargetSpec, told: dict[str, Any]) -> ClientProcess:
+        number = next(self._numbers)
+        job = Job(
+            spec=spec.to_json(),
+            name=f"{self.name}.c{number}",
+            first_op=number * OPS_PER_CLIENT,
+            life_s=self.bounds.life_s,
+            seed=self.seed,
+            **told,
+        )
+        client = ClientProcess(job, self._folder)
+        self.clients.append(client)
+        return client
+
+    def _is_ready(self, client: ClientProcess) -> bool:
+        client.read()
+        if client.ready:
+            return True
+        if client.failed:
+            self.trouble.append(str(client.failed["because"]))
+        elif client.alive:
+            self.hung = True
+            self.trouble.append(f"open() did not return within {self.bounds.open_s:g} s")
+            client.kill()
+        else:
+            self._note_death(client)
+        return False
+
+    def until(
+        self, condition: Callable[[], bool], what: str = "wait", *, within_s: float | None = None
+    ) -> bool:
+        """Watch the clients until the condition holds; whether it did in time."""
+        limit_s = self.bounds.open_s if what == "open" else self.bounds.operation_s
+        deadline = time.monotonic() + (limit_s if within_s is None else within_s)
+        while True:
+            for client in self.clients:
+                client.read()
+            if condition():
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+
+    def until_acknowledged(self, count: int) -> bool:
+        """Until so many appends more were acknowledged; False also if nobody is left to."""
+        wanted = self.acknowledged() + count
+        over = self.until(lambda: self.acknowledged() >= wanted or not self._working())
+        return over and self.acknowledged() >= wanted
+
+    def acknowledged(self) -> int:
+        """Appends acknowledged so far, by all."""
+        return sum(client.acknowledged for client in self.clients)
+
+    def in_flight(self) -> list[int]:
+        """Operations begun and not ended, by all."""
+        return [op for client in self.clients for op in client.open]
+
+    def _working(self) -> bool:
+        return any(client.alive for client in self.clients)
+
+    def kill(self, client: ClientProcess) -> int:
+        """SIGKILL one client; how many operations it was in. They are closed where that is sure."""
+        if not client.alive:
+            self._note_death(client)
+            return 0
+        client.kill()
+        # Of a server nobody knows what it still has in its buffers: those stay open.
+        closes = tuple(client.open) if self.spec.embedded else ()
+        self.note_fault("kill", closes=closes)
+        return len(client.open)
+
+    def note_fault(self, name: str, *, closes: tuple[int, ...] = (), landed: bool = True) -> int:
+        """Put a fault into the history, at the time of now, which is returned."""
+        now_ns = time.monotonic_ns()
+        self.faults.append(Event("fault", now_ns, name=name, closes=closes, landed=landed))
+        return now_ns
+
+    def stop(self) -> None:
+        """Let every client finish what it is in; one that cannot is killed, and noted."""
+        for client in self.clients:
+            client.stop()
+        self.until(lambda: not self._working())
+        for client in self.clients:
+            if client.alive:
+                self._note_hang(client)
+            elif not client.killed and client.process.returncode != 0 and not client.failed:
+                self._note_death(client)
+
+    def _note_hang(self, client: ClientProcess) -> None:
+        asked = next(iter(client.open.values()), {"f": "close"})
+        self.hung = True
+        self.trouble.append(
+            f"{asked['f']}() did not return within {self.bounds.operation_s:g} s of the end"
+        )
+        closes = tuple(client.open) if self.spec.embedded else ()
+        client.kill()
+        self.note_fault("kill", closes=closes)
+
+    def _note_death(self, client: ClientProcess) -> None:
+        code = client.process.returncode
+        words = f"a client ended by itself (exit {code}): {client.last_words()}"
+        if words not in self.trouble:
+            self.trouble.append(words)
+
+    def read_all(self) -> None:
+        """A new client reads every session whole, again and again until it is answered."""
+        sessions = dict.fromkeys(
+            event["session"]
+            for client in self.clients
+            for event in client.events
+            if event["type"] == "invoke"
+        )
+        script = [Step("history", session) for session in sessions]
+        for reader in self.hire(scripts=[script], attempts=_READ_ATTEMPTS):
+            reader.go()
+            self.until(lambda: not reader.alive, within_s=self.bounds.recover_s)  # noqa: B023
+            if reader.alive:
+                self._note_hang(reader)
+
+    def raw_events(self) -> Iterator[dict[str, Any]]:
+        """What every client recorded, client by client."""
+        for client in self.clients:
+            client.read()
+            yield from client.events
+
+    def write(self, path: Path, header: Header) -> None:
+        """The history of all of them, in the order of time."""
+        events = [_event(raw) for raw in self.raw_events() if raw["type"] in _EVENT_TYPES]
+        write_history(path, header, [*events, *self.faults])
+
+    def first_ready(self) -> dict[str, Any]:
+        """What the first client that opened the target told about it."""
+        for client in self.clients:
+            if client.ready:
+                return client.ready
+        raise VerifyError("no client could open the target")
+
+
+def _event(raw: dict[str, Any]) -> Event:
+    return Event(
+        raw["type"],
+        raw["time_ns"],
+        op=raw["op"],
+        process=raw.get("process"),
+        f=raw.get("f"),
+        session=raw.get("session"),
+        messages=_tuple(raw.get("messages")),
+        limit=raw.get("limit"),
+        seqs=_tuple(raw.get("seqs")),
+        key=raw.get("key"),
+    )
+
+
+def _tuple(value: list[Any] | None) -> tuple[Any, ...] | None:
+    return None if value is None else tuple(value)

@@ -1,0 +1,114 @@
+"""What each client is going to do: pure, endless, and the same for the same seed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+LIMITS: Final = (1, 2, 5, 20)
+BATCH_MAX: Final = 5
+THINK_MS_MAX: Final = 8
+"""A model that generates an answer takes seconds; what matters is that others write meanwhile."""
+REMEMBERED: Final = 6
+"""How many of its own appends a client may still retry."""
+_WORDS: Final = ("tea", "rain", "Xiao Li", "Tuesday", "the blue one", "ångström", "你好", "🙂")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that a client does. `think` waits, as for a model's answer."""
+
+    f: str
+    session: str = ""
+    messages: tuple[str, ...] = ()
+    limit: int | None = None
+    key: str | None = None
+    think_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For the wire to a client process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Step:
+        """The other end of that wire."""
+        return cls(**{**value, "messages": tuple(value["messages"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of load: how many sessions are shared, for how long, and what may be used."""
+
+    name: str
+    sessions: int = 3
+    steps_per_session: int = 60
+    """After so many steps a client moves on to new sessions, so that reads stay small."""
+    keyed: bool = True
+    forgets: bool = True
+
+
+def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
+    """The endless plan of one client."""
+    return _Planner(random.Random(f"{seed}/{shape.name}/{client}"), client, shape).steps()  # noqa: S311
+
+
+def message(name: str) -> dict[str, Any]:
+    """The message with this id, the same in every process."""
+    role = "user" if name.endswith(("0", "2", "4", "6", "8")) else "assistant"
+    return {"id": name, "role": role, "content": f"{name} {_WORDS[len(name) % len(_WORDS)]}"}
+
+
+class _Planner:
+    def __init__(self, chance: random.Random, client: str, shape: Shape) -> None:
+        self._chance = chance
+        self._client = client
+        self._shape = shape
+        self._numbers = itertools.count(1)
+        self._own: deque[Step] = deque(maxlen=REMEMBERED)
+        self._kinds = {
+            "single": 26,
+            "batch": 26,
+            "turn": 10,
+            "read": 14,
+            "window": 14,
+            "retry": 8 if shape.keyed else 0,
+            "forget": 2 if shape.forgets else 0,
+        }
+
+    def steps(self) -> Iterator[Step]:
+        names, weights = list(self._kinds), list(self._kinds.values())
+        for number in itertools.count():
+            epoch = number // self._shape.steps_per_session
+            kind = self._chance.choices(names, weights)[0]
+            yield from self._step(kind, f"{self._shape.name}-{epoch}")
+
+    def _step(self, kind: str, epoch: str) -> Iterator[Step]:
+        session = f"{epoch}-{self._chance.randrange(self._shape.sessions)}"
+        if kind == "single":
+            yield self._append(session, 1)
+        elif kind == "batch":
+            yield self._append(session, self._chance.randint(2, BATCH_MAX))
+        elif kind == "turn":  # as an agent does: read, generate, write question and answer
+            yield Step("history", session)
+            yield Step("think", think_ms=self._chance.randint(1, THINK_MS_MAX))
+            yield self._append(session, 2)
+        elif kind == "read":
+            yield Step("history", session)
+        elif kind == "window":
+            yield Step("history", session, limit=self._chance.choice(LIMITS))
+        elif kind == "retry":
+            yield self._chance.choice(self._own) if self._own else self._append(session, 1)
+        else:  # forget only one session of each round, so that the others grow
+            yield Step("forget", f"{epoch}-0")
+
+    def _append(self, session: str, count: int) -> Step:
+        number = next(self._numbers)
+        names = tuple(f"{self._client}.{number}.{part}" for part in range(count))
+        key = f"{self._client}.{number}" if self._shape.keyed else None
+        step = Step("append", session, names, key=key)
+        self._own.append(step)
+        return step

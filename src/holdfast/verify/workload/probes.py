@@ -1,0 +1,196 @@
+"""Direct checks that need no history: odd content and odd ids go in, and must come out.
+
+Each runs inside a client process, where a store that hangs or dies harms nobody, and yields
+findings: `{"promise", "verdict", "because", "tried", "refused"}`. A store may refuse what it
+cannot keep, by an error; to take it and give back something else breaks a promise.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from holdfast.verify.store import Seen, Surface
+from holdfast.verify.target import Target
+
+_TOOL_CALL: Final = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "look_up", "arguments": '{"city": "Zürich", "n": 1e2}'},
+}
+_CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("plain text", {"content": "hello"}),
+    ("the empty string", {"content": ""}),
+    ("spaces and newlines at both ends", {"content": " \n\t x \r\n "}),
+    ("text of many languages", {"content": "你好 Ünïcödé שלום 🙂👩‍👩‍👧 e\u0301 \u2028"}),
+    ("the NUL character", {"content": "a\x00b"}),
+    ("a lone surrogate", {"content": "half an emoji \ud83d"}),
+    ("text that looks like JSON", {"content": '{"role": "system", "content": null}'}),
+    ("text that looks like SQL", {"content": "'; DROP TABLE messages; --"}),
+    ("a megabyte", {"content": "0123456789abcdef" * 65536}),
+    ("a list of parts", {"content": [{"type": "text", "text": "hi"}, {"type": "image", "n": 1}]}),
+    ("tool calls without content", {"content": None, "tool_calls": [_TOOL_CALL]}),
+    ("a tool's result", {"content": "42", "role": "tool", "tool_call_id": "call_1"}),
+    ("numbers of every kind", {"content": [{"n": [0, -1, 2**63, 0.1, 1.0, 1e300, True, None]}]}),
+    ("a role of its own", {"content": "x", "role": "développeur"}),
+)
+_NEIGHBOURS: Final = (
+    "user", "user-1", "user-10", "user-1:", "user-1:messages", "user-1/2", "User-1", "user-1 ",
+    " user-1", "user-*", "user-?", "user-%", "user__", "user-_", "{user-1}", "user-1\n", "user.1",
+    "user\\1", "../user-1", "'user-1'", '"user-1"', "user-é", "user-e\u0301", "user-\U0001f642",
+    "user-1\x00", "user-1\x002", "x" * 200 + "a", "x" * 200 + "b", "0", "00", "None", "null",
+)  # fmt: skip
+"""Ids that a careless key, pattern, path or collation takes for one another."""
+
+
+def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+    """Every odd message that is accepted comes back as it went in, also to a new opening."""
+    refused, accepted = [], []
+    for number, (words, fields) in enumerate(_CONTENTS):
+        message = {"id": f"odd.{seed}.{number}", "role": "user", **fields}
+        session = f"odd-{seed}-{number}"
+        try:
+            surface.append(session, [message])
+        except Exception as error:  # noqa: BLE001 - to refuse is allowed, by any error
+            refused.append(f"{words} ({type(error).__name__})")
+        else:
+            accepted.append((words, session, message))
+    again = Surface(target)
+    try:
+        wrong = [w for w, s, m in accepted if not (_same(surface, s, m) and _same(again, s, m))]
+    finally:
+        again.close()
+    odd = f"{len(accepted)} odd messages"
+    yield _finding("faithful", wrong, refused, "did not come back as it went in", odd)
+
+
+def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+    """Each odd session holds its own message only; forgetting one leaves its neighbours."""
+    del target
+    refused, accepted = [], []
+    order = list(_NEIGHBOURS)
+    random.Random(seed).shuffle(order)  # noqa: S311 - a plan, not a secret
+    for number, session in enumerate(order):
+        message = {"id": f"id.{number}", "role": "user", "content": f"id.{number} of {session!r}"}
+        try:
+            surface.append(session, [message])
+        except Exception as error:  # noqa: BLE001 - to refuse is allowed, by any error
+            refused.append(f"{session!r} ({type(error).__name__})")
+        else:
+            accepted.append((session, f"id.{number}"))
+    wrong, words = _strangers(surface, accepted), "does not show its own message and no other"
+    if not wrong and _forget_first(surface, accepted):
+        words = f"was changed by forgetting {accepted[0][0]!r}"
+        wrong = _strangers(surface, accepted[1:])
+    yield _finding("isolated", wrong, refused, words, f"{len(accepted)} odd session ids")
+
+
+def _forget_first(surface: Surface, accepted: list[tuple[str, str]]) -> bool:
+    """Forget the first session, which must touch no other; whether the store can forget."""
+    if not accepted:
+        return False
+    try:
+        surface.forget(accepted[0][0])
+    except Exception:  # noqa: BLE001 - whether it can is another promise's business
+        return False
+    return True
+
+
+def damaged(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+    """One record was changed behind the store's back: it is named, and hides nothing else."""
+    del target
+    session, count = damage_session(seed), DAMAGE_MESSAGES
+    wanted = [name for number, name in enumerate(damage_ids(seed), 1) if number != DAMAGE_AT]
+    try:
+        seen = surface.history(session)
+    except Exception as error:  # noqa: BLE001 - the error is the finding
+        words = f"one damaged record of {count} hides all the others: {type(error).__name__}"
+        yield _verdict("faithful", "broken", words, count)
+        return
+    missing = [name for name in wanted if name not in seen.ids()]
+    if missing:
+        words = f"one damaged record hides {len(missing)} others that are sound"
+        yield _verdict("faithful", "broken", words, count)
+    elif len(seen.messages) == len(wanted) and not seen.damaged:
+        yield _verdict("faithful", "broken", "a damaged record is left out silently", count)
+    elif len(seen.messages) > len(wanted):
+        yield _verdict("faithful", "broken", "a damaged record is shown as if it were sound", count)
+    else:
+        yield _verdict("faithful", "kept", "a damaged record, which was named", count)
+
+
+DAMAGE_MESSAGES: Final = 9
+DAMAGE_AT: Final = 5
+"""The number of the record that is changed."""
+
+
+def damage_session(seed: int) -> str:
+    """The session in which a record is going to be changed."""
+    return f"damage-{seed}"
+
+
+def damage_ids(seed: int) -> list[str]:
+    """Its messages, oldest first."""
+    return [f"damage.{seed}.{number}" for number in range(DAMAGE_MESSAGES)]
+
+
+PROBES: Final[dict[str, Callable[[Surface, Target, int], Iterator[dict[str, Any]]]]] = {
+    "faithful": faithful,
+    "isolated": isolated,
+    "damaged": damaged,
+}
+
+
+def _same(surface: Surface, session: str, sent: dict[str, Any]) -> bool:
+    """Exactly one message, and every field that went in is equal, types included."""
+    seen = _read(surface, session)
+    if seen is None or len(seen.messages) != 1:
+        return False
+    return all(
+        name in seen.messages[0] and _exact(seen.messages[0][name]) == _exact(value)
+        for name, value in sent.items()
+    )
+
+
+def _exact(value: Any) -> str:
+    """So that 1, 1.0 and True differ."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _strangers(surface: Surface, accepted: list[tuple[str, str]]) -> list[str]:
+    seen = [(session, name, _read(surface, session)) for session, name in accepted]
+    return [repr(session) for session, name, read in seen if read is None or read.ids() != [name]]
+
+
+def _read(surface: Surface, session: str) -> Seen | None:
+    """The session; None where the store cannot read what it took."""
+    try:
+        return surface.history(session)
+    except Exception:  # noqa: BLE001 - what was acknowledged and cannot be read did not come back
+        return None
+
+
+def _finding(
+    promise: str, wrong: list[str], refused: list[str], words: str, odd: str
+) -> dict[str, Any]:
+    tried = int(odd.split(maxsplit=1)[0])
+    if wrong:
+        because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
+        return _verdict(promise, "broken", because, tried, refused)
+    if not tried:
+        return _verdict(promise, "unknown", "the store refused everything", tried, refused)
+    return _verdict(promise, "kept", odd, tried, refused)
+
+
+def _verdict(
+    promise: str, verdict: str, because: str, tried: int, refused: list[str] | None = None
+) -> dict[str, Any]:
+    return {
+        "promise": promise,
+        "verdict": verdict,
+        "because": because,
+        "tried": tried,
+        "refused": refused or [],
+    }

@@ -1,0 +1,150 @@
+"""A client process as its parent sees it: started, let go, stopped or killed, and read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.faults.process import kill_tree, resume_tree
+from holdfast.verify.workload.client import Job
+
+_LOG_BYTES_MAX: Final = 2000
+_PIPE_BYTES: Final = 1 << 20
+_COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
+
+
+class ClientProcess:
+    """One client. `read()` takes in what it recorded since; the rest are counts of that."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        """Start it. It opens its store at once, and waits for `go`."""
+        self.name = job.name
+        self.events: list[dict[str, Any]] = []
+        self.open: dict[int, dict[str, Any]] = {}
+        """Operations in flight, by number."""
+        self.answered = 0
+        self.acknowledged = 0
+        self.errors = 0
+        self.last_ok_ns = {"append": 0, "history": 0}
+        self.ready: dict[str, Any] | None = None
+        self.failed: dict[str, Any] | None = None
+        self.killed = False
+        self._rest = b""
+        self._log = folder / f"{job.name}.log"
+        # A pipe, not a file: a client whose disk is full must still be able to say so.
+        self._pipe, theirs = os.pipe()
+        os.set_blocking(self._pipe, False)
+        fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        try:
+            self.process = self._start(replace(job, events_fd=theirs), folder)
+        finally:
+            os.close(theirs)
+
+    def _start(self, job: Job, folder: Path) -> subprocess.Popen[bytes]:
+        told = folder / f"{job.name}.job"
+        told.write_text(json.dumps(asdict(job)), "utf-8")
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with self._log.open("wb") as log:
+            return subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "holdfast.verify.workload.client", str(told)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(job.events_fd,),
+                start_new_session=True,  # Ctrl-C is for the check, which then stops its clients
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    @property
+    def ended(self) -> int:
+        """Operations that came to an end, whichever."""
+        return self.answered + self.errors
+
+    def read(self) -> None:
+        """Take in what it has recorded since the last time; half a line waits for its end."""
+        with contextlib.suppress(BlockingIOError):
+            while self._pipe >= 0 and (new := os.read(self._pipe, _PIPE_BYTES)):
+                *lines, self._rest = (self._rest + new).split(b"\n")
+                for line in lines:
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event["type"]
+        if kind == "ready":
+            self.ready = event
+        elif kind == "failed":
+            self.failed = event
+        self.events.append(event)
+        if kind == "invoke":
+            self.open[event["op"]] = event
+        elif kind in _COMPLETIONS:
+            asked = self.open.pop(event["op"])
+            self.answered += kind == "ok"
+            self.acknowledged += kind == "ok" and asked["f"] == "append"
+            self.errors += kind != "ok"
+            if kind == "ok":
+                self.last_ok_ns[asked["f"]] = event["time_ns"]
+
+    def works_since(self, time_ns: int) -> bool:
+        """Whether it could write and read after that time."""
+        return min(self.last_ok_ns["append"], self.last_ok_ns["history"]) > time_ns
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._tell(b"go\n")
+
+    def stop(self) -> None:
+        """Ask it to end after the operation that it is in."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+
+    def kill(self) -> Evidence:
+        """SIGKILL, with all that it started, and wait until it is gone; then read its end."""
+        evidence = kill_tree(self.process)
+        self.killed = True
+        self.stop()
+        self.read()
+        return evidence
+
+    def end(self) -> None:
+        """Leave nothing of it behind, whatever state it is in."""
+        if self.alive:
+            with contextlib.suppress(Exception):  # it may be gone by itself meanwhile
+                kill_tree(self.process)
+        self.stop()
+        if self.alive:
+            self.process.kill()
+        self.process.wait()
+        if self._pipe >= 0:
+            self.read()
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def resume(self) -> Evidence:
+        """Let a paused one go on."""
+        return resume_tree(self.process)
+
+    def last_words(self) -> str:
+        """The end of what it printed: mostly a traceback."""
+        lines = self._log.read_bytes()[-_LOG_BYTES_MAX:].decode(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    def _tell(self, word: bytes) -> None:
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.write(word)
+                self.process.stdin.flush()

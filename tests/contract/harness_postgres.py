@@ -1,0 +1,59 @@
+"""PostgreSQL in the contract suite: one server for the run, a schema of its own for each test."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+from pathlib import Path
+
+import psycopg
+
+from holdfast import Durability
+from holdfast.verify.engines import Engine, start_engine
+
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def engine() -> Engine:
+    """Started for the first test that needs it, ended with the run."""
+    started = start_engine("postgres")
+    atexit.register(started.close)
+    return started
+
+
+class PostgresHarness:
+    """A schema of its own."""
+
+    level = Durability.DISK
+    scrubs = False
+
+    def __init__(self, _folder: Path) -> None:
+        self.schema = f"contract_{os.getpid()}_{next(_numbers)}"
+        self.url = f"{engine().url}?schema={self.schema}"
+
+    def tamper(self, session: str, seq: int, record: bytes) -> None:
+        with psycopg.connect(engine().url) as connection:
+            changed = connection.execute(
+                self._on("UPDATE {}.messages SET record = %s WHERE {}"),
+                (record, session.encode(), seq),
+            )
+            assert changed.rowcount == 1
+
+    def raw(self, session: str, seq: int) -> bytes:
+        with psycopg.connect(engine().url) as connection:
+            [(record,)] = connection.execute(
+                self._on("SELECT record FROM {}.messages WHERE {}"), (session.encode(), seq)
+            ).fetchall()
+        assert isinstance(record, bytes)
+        return record
+
+    def leftovers(self, text: bytes) -> list[str]:
+        """Not looked for: what is deleted stays in the write-ahead log, and the store says so."""
+        raise NotImplementedError
+
+    def _on(self, statement: str) -> bytes:
+        where = f"session = (SELECT id FROM {self.schema}.sessions WHERE name = %s) AND seq = %s"
+        return statement.format(self.schema, where).encode()

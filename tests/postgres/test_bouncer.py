@@ -1,0 +1,128 @@
+"""Through PgBouncer in transaction mode every statement may meet another backend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import Durability
+from holdfast.verify.engines.ports import HOST
+from holdfast.verify.engines.postgres import PostgresEngine, run_as_ids, run_as_user
+from tests.contract.harness import say, texts
+from tests.waiting import wait_until
+
+CONFIG = """
+[databases]
+postgres = host={host} port={engine_port} dbname=postgres user=postgres
+[pgbouncer]
+listen_addr = {host}
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+server_reset_query_always = 1
+server_reset_query = DISCARD ALL
+logfile = {folder}/log
+"""
+
+
+@pytest.fixture
+def bouncer(postgres_engine: PostgresEngine) -> Iterator[str]:
+    """The URL of a PgBouncer before the engine; three backends for all clients.
+
+    By default the database commits without waiting, so that what a client sets can be seen.
+    """
+    postgres_engine.query("ALTER DATABASE postgres SET synchronous_commit = off")
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    assert program, "pgbouncer is missing: make setup installs it"
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+    with contextlib.ExitStack() as after:
+        folder = Path(after.enter_context(tempfile.TemporaryDirectory()))
+        shutil.chown(folder, *run_as_ids())  # it does not run as root, either
+        config = folder / "pgbouncer.ini"
+        config.write_text(
+            CONFIG.format(host=HOST, port=port, engine_port=postgres_engine.port, folder=folder)
+        )
+        process = subprocess.Popen(
+            run_as_user([program, str(config)]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        after.callback(process.wait, 10)
+        after.callback(process.terminate)
+        url = postgres_engine.url.replace(str(postgres_engine.port), str(port))
+        wait_until(lambda: _answers(url))
+        yield url
+
+
+def _answers(url: str) -> bool:
+    with (
+        contextlib.suppress(psycopg.OperationalError),
+        psycopg.connect(url, prepare_threshold=None),
+    ):
+        return True
+    return False
+
+
+def test_every_operation_works(bouncer: str):
+    with holdfast.connect(bouncer) as store:
+        first = store.append("s", [say("a"), say("b")], key="k", ttl_s=60)
+        assert store.append("s", say("a"), key="k") == first
+        store.rewrite("s", [say("c")])
+        assert texts(store.history("s", limit=5)) == ["c"]
+        assert store.stat("s").count == 1
+        lines = list(store.export())
+        assert store.forget("s").messages == 1
+        with holdfast.connect(bouncer, namespace="copy") as copy:
+            copy.load(lines)
+            assert texts(copy.history("s")) == ["c"]
+
+
+def test_many_clients_share_few_backends_and_nothing_of_one_reaches_another(bouncer: str):
+    """Levels differ from client to client, and are set for one transaction each."""
+    holdfast.connect(bouncer).close()
+    levels: list[tuple[Durability, Durability]] = []
+
+    def write(number: int) -> None:
+        require = (Durability.MEMORY, Durability.DISK)[number % 2]
+        with holdfast.connect(bouncer, require=require) as store:
+            for turn in range(30):
+                ack = store.append(
+                    f"s{number % 3}", say(f"{number}:{turn}"), key=f"{number}:{turn}"
+                )
+                levels.append((require, ack.durability))
+                assert f"{number}:{turn}" in texts(store.history(f"s{number % 3}"))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(levels) == 240
+    assert set(levels) == {
+        (Durability.MEMORY, Durability.MEMORY),
+        (Durability.DISK, Durability.DISK),
+    }
+
+
+def test_the_async_door_works(bouncer: str):
+    async def scenario() -> None:
+        async with await holdfast.connect_async(bouncer) as store:
+            await asyncio.gather(*(store.append(f"s{n % 4}", say(str(n))) for n in range(60)))
+            assert sum([len(await store.history(f"s{n}")) for n in range(4)]) == 60
+
+    asyncio.run(scenario())

@@ -1,0 +1,149 @@
+"""The schema: made once, by whoever comes first; and what a role needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import FormatTooNew, Refused, UsageError
+from holdfast.backends.postgres.migration import SCHEMA_VERSION
+from holdfast.verify.engines.postgres import PostgresEngine
+from tests.contract.harness import say, texts
+from tests.postgres.conftest import OpenStore
+
+START = """
+import sys, holdfast, holdfast.backends.postgres
+print("ready", flush=True)
+sys.stdin.readline()
+with holdfast.connect(sys.argv[1]) as store:
+    store.append("s", holdfast.Message("user", sys.argv[2]))
+"""
+
+
+def test_ten_processes_that_start_at_once_make_one_schema(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", START, postgres_engine.url, str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(10)
+    ]
+    for starter in starters:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write("go\n")
+        starter.stdin.flush()
+    for starter in starters:
+        _, words = starter.communicate(timeout=60)
+        assert starter.returncode == 0, words
+    assert sorted(texts(connect(postgres_engine).history("s"))) == [str(n) for n in range(10)]
+    versions = admin.execute("SELECT version FROM holdfast.holdfast_schema").fetchall()
+    assert versions == [(number + 1,) for number in range(SCHEMA_VERSION)]
+
+
+def test_a_schema_of_a_later_release_is_refused_and_left_alone(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    connect(postgres_engine).append("s", say("kept"))
+    admin.execute("INSERT INTO holdfast.holdfast_schema VALUES (99)")
+    with pytest.raises(FormatTooNew, match=r"version 99.*Upgrade"):
+        connect(postgres_engine)
+    admin.execute("DELETE FROM holdfast.holdfast_schema WHERE version = 99")
+    assert texts(connect(postgres_engine).history("s")) == ["kept"]
+
+
+def test_schemas_are_worlds_of_their_own(postgres_engine: PostgresEngine, connect: OpenStore):
+    one, two = connect(postgres_engine), connect(postgres_engine, query="schema=Other_1")
+    one.append("s", say("one"))
+    two.append("s", say("two"))
+    assert (texts(one.history("s")), texts(two.history("s"))) == (["one"], ["two"])
+
+
+@pytest.mark.parametrize(
+    "schema", ["", "a b", 'x"y', "x;drop", "1a", "x" * 64, "pg_x", "é", "a.b", "%s"]
+)
+def test_a_schema_has_a_plain_name(postgres_engine: PostgresEngine, schema: str):
+    with pytest.raises(UsageError, match="schema must be a plain name"):
+        holdfast.connect(f"{postgres_engine.url}?schema={schema.replace('%', '%25')}")
+
+
+def test_tables_of_another_program_are_left_alone(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    admin.execute("CREATE TABLE public.sessions (theirs text)")
+    with pytest.raises(UsageError, match="tables of another program"):
+        connect(postgres_engine, query="schema=public")
+    assert admin.execute("SELECT to_regclass('public.messages')").fetchone() == (None,)
+
+
+def role_url(engine: PostgresEngine, role: str) -> str:
+    return engine.url.replace("postgres@", f"{role}@")
+
+
+GRANTS = (
+    "GRANT USAGE ON SCHEMA holdfast TO app",
+    "GRANT SELECT ON holdfast.holdfast_schema TO app",
+    "GRANT SELECT, INSERT, UPDATE ON holdfast.sessions TO app",
+    "GRANT SELECT, INSERT, DELETE ON holdfast.messages TO app",
+    "GRANT SELECT, INSERT ON holdfast.keys TO app",
+)
+"""As docs/howto/postgres.md lists them; a test holds the page to this."""
+
+
+def test_a_role_that_may_not_create_works_where_the_schema_is_there(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    admin.execute("CREATE ROLE app LOGIN")
+    url = role_url(postgres_engine, "app")
+    with pytest.raises(Refused, match="may not create them"):
+        holdfast.connect(url)
+    assert admin.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,)
+    connect(postgres_engine)
+    with pytest.raises(Refused, match="role may not"):
+        holdfast.connect(url)
+    for grant in GRANTS:
+        admin.execute(grant.encode())
+    with holdfast.connect(url) as store:
+        store.append("s", [say("a"), say("b")], key="k", ttl_s=60)
+        store.rewrite("s", say("c"))
+        assert texts(store.history("s")) == ["c"]
+        assert store.sessions() == ["s"]
+        lines = list(store.export())
+        assert store.load(lines).present == 1
+        assert store.forget("s").messages == 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(url) as plain:
+            plain.execute("CREATE TABLE holdfast.more (x text)")
+
+
+def test_a_standby_is_no_primary(postgres_engine: PostgresEngine, connect: OpenStore):
+    follower = postgres_engine.replica()
+    with pytest.raises(Refused, match="standby"):
+        connect(follower)
+    connect(postgres_engine)
+    follower.resume_replay()
+    with pytest.raises(Refused, match="standby"):
+        connect(follower)
+
+
+def test_a_role_that_is_read_only_is_refused_at_connect(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+):
+    store = connect(postgres_engine)
+    admin.execute("ALTER ROLE postgres SET default_transaction_read_only = on")
+    with pytest.raises(Refused, match="default_transaction_read_only"):
+        connect(postgres_engine)
+    admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND application_name = 'holdfast'")  # fmt: skip
+    with pytest.raises(Refused, match="read-only"):
+        store.append("s", say("a"))
+    assert len(store.history("s")) == 0

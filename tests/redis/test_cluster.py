@@ -1,0 +1,188 @@
+"""A real cluster of three primaries: one slot a session, moved slots, names on another node."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast import EngineUnreachable
+from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.backends.redis.requests import pack
+from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness_redis import engine as shared_engine
+
+DOORS = [holdfast.connect, AsyncDoor]
+Door = Callable[..., Any]
+names = st.binary(min_size=1, max_size=12) | st.sampled_from([b"a.b", b"a", b"b", b"%2E", b"{a}"])
+
+
+@given(names, names, names, names)
+def test_no_two_sessions_share_a_key_whatever_their_ids_contain(
+    space: bytes, session: bytes, other_space: bytes, other: bytes
+):
+    mine = {Keys(space).index, *Keys(space).session(session)}
+    theirs = {Keys(other_space).index, *Keys(other_space).session(other)}
+    if (space, session) == (other_space, other):
+        assert mine == theirs
+    elif space != other_space:
+        assert not mine & theirs
+    else:
+        assert mine & theirs == {Keys(space).index}
+
+
+@given(names, names)
+def test_all_keys_of_a_session_are_in_one_slot(space: bytes, session: bytes):
+    keys = Keys(space)
+    everything = {*keys.session(session), *keys.staged(session, b"0123")}
+    assert len({slot_of(key) for key in everything}) == 1
+    assert all(key.count(b"{") == key.count(b"}") == 1 for key in everything)
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+def test_a_command_carries_every_byte(words: list[bytes]):
+    data = pack(words)
+    lengths = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    assert data == b"*%d\r\n%b" % (len(words), lengths)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    engine = shared_engine("redis", "7", "cluster")
+    for node in engine.nodes:
+        node.call("FLUSHALL")
+    yield engine
+    restore(engine)
+
+
+def restore(engine: Any) -> None:
+    """Every slot where it was."""
+    for node in engine.nodes:
+        node.call("FLUSHALL")
+    ids = [node.call("CLUSTER", "MYID") for node in engine.nodes]
+    for slot in moved_slots:
+        home = ids[min(slot * 3 // 16384, 2)]
+        for node in engine.nodes:
+            node.call("CLUSTER", "SETSLOT", str(slot), "NODE", home)
+    moved_slots.clear()
+
+
+moved_slots: set[int] = set()
+
+
+@functools.cache
+def session_at(third: int) -> str:
+    """A session whose slot is in that third of the slots."""
+    keys = Keys(b"default")
+    return next(
+        name
+        for name in (f"session-{number}" for number in range(1000))
+        if 5600 * third < slot_of(keys.session(name.encode())[0]) < 5600 * third + 5000
+    )
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+def test_sessions_live_on_every_node_and_are_listed_together(cluster: Any, door: Door, scheme: str):
+    url = cluster.url.replace("redis://", f"{scheme}://")
+    with door(url) as store:
+        wanted = sorted(f"s{number}" for number in range(40))
+        for name in wanted:
+            store.append(name, say(name), key="k")
+        assert store.sessions() == wanted
+    sizes = [node.call("DBSIZE") for node in cluster.nodes]
+    assert all(sizes), "a node has nothing"
+    assert sum(sizes) == 40 * 3 + 1
+
+
+def test_any_node_of_a_list_leads_to_the_cluster(cluster: Any):
+    port = cluster.nodes[2].port
+    with holdfast.connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{port}") as store:
+        assert store.append("s", say("x")).first == 1
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_slot_that_moved_is_followed(cluster: Any, door: Door):
+    name = session_at(0)
+    slot = slot_of(Keys(b"default").session(name.encode())[0])
+    with door(cluster.url) as store:
+        store.append("warm", say("x"))
+        move(cluster, slot, cluster.nodes[1])
+        assert store.append(name, say("a"), key="k").first == 1
+        assert texts(store.history(name)) == ["a"]
+        assert store.sessions(prefix=name) == [name]
+        assert cluster.nodes[1].call("EXISTS", f"hf:{{default.{name}}}:head") == 1
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_slot_on_its_way_is_asked_for_at_its_new_place(cluster: Any, door: Door):
+    name = session_at(0)
+    slot = slot_of(Keys(b"default").session(name.encode())[0])
+    here, there = cluster.nodes[:2]
+    moved_slots.add(slot)
+    keys = [f"hf:{{default.{name}}}:{part}" for part in ("head", "log", "keys")]
+    with door(cluster.url) as store:
+        store.append(name, say("a"), key="k")
+        there.call("CLUSTER", "SETSLOT", str(slot), "IMPORTING", here.call("CLUSTER", "MYID"))
+        here.call("CLUSTER", "SETSLOT", str(slot), "MIGRATING", there.call("CLUSTER", "MYID"))
+        here.call("MIGRATE", "127.0.0.1", str(there.port), keys[0], "0", "5000")
+        with pytest.raises(EngineUnreachable, match="is moving this session"):
+            store.append(name, say("lost"))
+        here.call("MIGRATE", "127.0.0.1", str(there.port), "", "0", "5000", "KEYS", *keys[1:])
+        assert store.append(name, say("b"), key="l").first == 2
+        assert texts(store.history(name)) == ["a", "b"]
+    assert here.call("CLUSTER", "COUNTKEYSINSLOT", str(slot)) == 0
+
+
+def move(cluster: Any, slot: int, target: Any) -> None:
+    moved_slots.add(slot)
+    identity = target.call("CLUSTER", "MYID")
+    for node in (target, *cluster.nodes):
+        node.call("CLUSTER", "SETSLOT", str(slot), "NODE", identity)
+
+
+def test_a_name_without_a_session_is_not_listed(cluster: Any):
+    """The name is written first: a crash in between leaves one too many, never one too few."""
+    with holdfast.connect(cluster.url) as store:
+        store.append("real", say("x"))
+        index = Keys(b"default").index
+        home = next(
+            node
+            for node in cluster.nodes
+            if not is_moved(node, "ZADD", index.decode(), "0", "ghost")
+        )
+        assert home.call("ZCARD", index.decode()) == 2
+        assert store.sessions() == ["real"]
+        assert len(list(store.export())) == 4
+
+
+def is_moved(node: Any, *words: str) -> bool:
+    try:
+        node.call(*words)
+    except OSError as error:
+        return str(error).startswith("MOVED")
+    return False
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_long_listings_and_large_loads_go_in_pieces(cluster: Any, door: Door):
+    with door(cluster.url) as store, door(cluster.url, namespace="copy") as copy:
+        for number in range(0, 2500, 500):
+            store.append("large", [say(f"{n}") for n in range(number, number + 500)])
+        for number in range(1100):
+            store.append("keys", say("x"), key=str(number))
+        for number in range(520):
+            store.append(f"s{number:04}", say("x"))
+        wanted = ["keys", "large", *(f"s{number:04}" for number in range(520))]
+        assert store.sessions(limit=1000) == wanted
+        assert store.sessions(limit=510) == wanted[:510]
+        assert copy.load(store.export(prefix="large")).messages == 2500
+        copy.load(store.export(prefix="keys"))
+        assert copy.history("large") == store.history("large")
+        assert copy.append("keys", say("x"), key="1099").repeated
+        assert list(copy.export(prefix="keys")) == list(store.export(prefix="keys"))

@@ -1,0 +1,377 @@
+"""Strangers' stores on real engines: one sound, and copies of it that break one promise each.
+
+Each is a function `target(engine)`, as `holdfast check tests.verify.check.stores:NAME` takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from holdfast.verify import Claims, NotClaimed, Target
+from holdfast.verify.engines import Engine
+
+KEEPS = Claims(
+    expiring=NotClaimed("we keep everything"), recallable=NotClaimed("there is no index")
+)
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS messages (n INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT, body TEXT);
+CREATE INDEX IF NOT EXISTS by_session ON messages (session, n);
+CREATE TABLE IF NOT EXISTS keys (session TEXT, key TEXT, PRIMARY KEY (session, key));
+"""
+
+
+class Sound:
+    """A sound store on SQLite: one transaction an append, keys kept for ever."""
+
+    def __init__(self, path: str) -> None:
+        self.db = sqlite3.connect(path, timeout=20, isolation_level=None, check_same_thread=False)
+        self.db.execute("PRAGMA journal_mode=WAL").fetchall()
+        self.db.execute("PRAGMA synchronous=FULL")
+        self.db.executescript(SCHEMA)
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        bodies = [self.encode(message) for message in messages]
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            if key is None or self._is_new(session, key):
+                for body in bodies:
+                    self._insert(session, body)
+            self.db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        rows = self.db.execute(
+            "SELECT body FROM messages WHERE session = ? ORDER BY n DESC LIMIT ?",
+            (session, -1 if limit is None else limit),
+        ).fetchall()
+        return [json.loads(body) for (body,) in reversed(rows)]
+
+    def forget(self, session: str) -> None:
+        self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
+
+    def close(self) -> None:
+        self.db.close()
+
+    def encode(self, message: dict[str, Any]) -> str:
+        return json.dumps(message)
+
+    def _is_new(self, session: str, key: str) -> bool:
+        done = self.db.execute("INSERT OR IGNORE INTO keys VALUES (?, ?)", (session, key))
+        return done.rowcount == 1
+
+    def _insert(self, session: str, body: str) -> None:
+        self.db.execute("INSERT INTO messages (session, body) VALUES (?, ?)", (session, body))
+
+    def _roll_back(self) -> None:
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+
+class LostUpdate(Sound):
+    """Reads the whole history, adds to it and writes it back, in two steps."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        del key
+        whole = [*self.history(session, None), *messages]
+        self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
+        for message in whole:
+            self._insert(session, json.dumps(message))
+        self.db.execute("COMMIT")
+
+
+class TornBatch(Sound):
+    """Each message of a batch in a transaction of its own."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        if key is None or self._is_new(session, key):
+            for message in messages:
+                self._insert(session, json.dumps(message))
+
+
+class AckBeforeWrite(Sound):
+    """Says done, and lets a thread do it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._path = path
+        self._queue: queue.Queue[tuple[str, list[dict[str, Any]], str | None]] = queue.Queue()
+        self._written = threading.Event()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        self._queue.put((session, messages, key))
+
+    def _work(self) -> None:
+        behind = Sound(self._path)
+        while True:
+            item = self._queue.get()
+            time.sleep(0.02)  # as a slow disk would take
+            behind.append(*item)
+
+
+class Lossy(Sound):
+    """Keeps text only: everything else becomes its words."""
+
+    def encode(self, message: dict[str, Any]) -> str:
+        return json.dumps({**message, "content": str(message["content"])})
+
+
+class Resurrects(Sound):
+    """A forget removes the keys as well, so that a late retry is taken for new."""
+
+    def forget(self, session: str) -> None:
+        super().forget(session)
+        self.db.execute("DELETE FROM keys WHERE session = ?", (session,))
+
+
+class ForgetsByPrefix(Sound):
+    """A pattern where a name was meant."""
+
+    def forget(self, session: str) -> None:
+        self.db.execute("DELETE FROM messages WHERE session LIKE ?", (session + "%",))
+
+
+class OldestFirst(Sound):
+    """The newest N, taken from the wrong end."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        return super().history(session, None)[:limit]
+
+
+class RetryDuplicates(Sound):
+    """Takes a key and does not look at it."""
+
+    def _is_new(self, session: str, key: str) -> bool:
+        del session, key
+        return True
+
+
+class ShutsOut(Sound):
+    """Its tenth write and all later ones are refused, for no reason at all."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._left = 10
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            raise TimeoutError("somebody else kept the lock for too long")
+        super().append(session, messages, key)
+
+
+class Hangs(Sound):
+    """The third append never returns."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._count = 0
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        self._count += 1
+        if self._count > 2:
+            threading.Event().wait()
+        super().append(session, messages, key)
+
+
+class Dies(Sound):
+    """Takes its whole process with it."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        del session, messages, key
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+class SoundAsync:
+    """The sound store behind awaits, and without a key."""
+
+    def __init__(self, path: str) -> None:
+        self._inner = Sound(path)
+
+    async def append(self, session: str, messages: list[dict[str, Any]]) -> None:
+        self._inner.append(session, messages)
+
+    async def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        return self._inner.history(session, limit)
+
+    async def forget(self, session: str) -> None:
+        self._inner.forget(session)
+
+    async def close(self) -> None:
+        self._inner.close()
+
+
+APPEND = """
+if ARGV[1] ~= '' and redis.call('SADD', KEYS[2], ARGV[1]) == 0 then return 0 end
+for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
+return 1
+"""
+
+
+class SoundRedis:
+    """A sound store on Redis: one script an append. Its driver does not retry by itself."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url, socket_timeout=5, retry=None)
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        bodies = [json.dumps(message) for message in messages]
+        name = session.encode("utf-8", "surrogatepass").hex()
+        self._redis.eval(APPEND, 2, f"m:{name}", f"k:{name}", key or "", *bodies)
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        if limit == 0:
+            return []
+        name = session.encode("utf-8", "surrogatepass").hex()
+        found: Any = self._redis.lrange(f"m:{name}", -limit if limit else 0, -1)
+        return [json.loads(body) for body in found]
+
+    def forget(self, session: str) -> None:
+        self._redis.unlink(f"m:{session.encode('utf-8', 'surrogatepass').hex()}")
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class Swallows(SoundRedis):
+    """An error is nothing to bother anybody with: no memory, then."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        try:
+            return super().history(session, limit)
+        except redis.RedisError:
+            return []
+
+
+class NeverReconnects(SoundRedis):
+    """Broken once, broken for good."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._broken: redis.RedisError | None = None
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        self._guarded(lambda: super(NeverReconnects, self).append(session, messages, key))
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._guarded(
+            lambda: super(NeverReconnects, self).history(session, limit)
+        )
+        return found
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return work()
+        except redis.RedisError as error:
+            self._broken = error
+            raise
+
+
+class FalseAck(SoundRedis):
+    """No connection is left: then it is written another time, surely."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        with contextlib.suppress(redis.ConnectionError):
+            super().append(session, messages, key)
+
+
+class ClaimsNotDone(SoundRedis):
+    """Calls every lost connection "not done", although it may well have been done."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        try:
+            super().append(session, messages, key)
+        except redis.ConnectionError as error:
+            raise NotDone(str(error)) from error
+
+
+class NotDone(Exception):
+    pass
+
+
+def _file(kind: Callable[[str], Any], claims: Claims = KEEPS) -> Callable[[Engine], Target]:
+    def target(engine: Engine) -> Target:
+        path = str(engine.url).removeprefix("sqlite:///")
+        return Target(open=lambda: kind(path), engine=engine, claims=claims, name=kind.__name__)
+
+    return target
+
+
+def _server(kind: Callable[[str], Any]) -> Callable[[Engine], Target]:
+    def target(engine: Engine) -> Target:
+        url = engine.url
+        return Target(
+            open=lambda: kind(url),
+            engine=engine,
+            claims=KEEPS,
+            name=kind.__name__,
+            definite=(NotDone,),
+        )
+
+    return target
+
+
+sound = _file(Sound)
+sound_async = _file(
+    SoundAsync,
+    Claims(
+        expiring=NotClaimed("we keep everything"),
+        recallable=NotClaimed("there is no index"),
+        exactly_once=NotClaimed("there is no key"),
+    ),
+)
+keyless = _file(SoundAsync)
+lost_update = _file(LostUpdate)
+torn_batch = _file(TornBatch)
+ack_before_write = _file(AckBeforeWrite)
+lossy = _file(Lossy)
+resurrects = _file(Resurrects)
+forgets_by_prefix = _file(ForgetsByPrefix)
+oldest_first = _file(OldestFirst)
+retry_duplicates = _file(RetryDuplicates)
+shuts_out = _file(ShutsOut)
+hangs = _file(Hangs)
+dies = _file(Dies)
+sound_redis = _server(SoundRedis)
+swallows = _server(Swallows)
+never_reconnects = _server(NeverReconnects)
+false_ack = _server(FalseAck)
+claims_not_done = _server(ClaimsNotDone)
+
+
+def hangs_at_open(engine: Engine) -> Target:
+    return Target(open=threading.Event().wait, engine=engine, claims=KEEPS)
+
+
+def fails_at_open(engine: Engine) -> Target:
+    def refuse() -> Any:
+        raise ConnectionError("nobody is at home")
+
+    return Target(open=refuse, engine=engine, claims=KEEPS)
+
+
+not_a_target = Path("x")
+
+
+def dies_at_open(engine: Engine) -> Target:
+    def end() -> Any:
+        os._exit(7)
+
+    return Target(open=end, engine=engine, claims=KEEPS)

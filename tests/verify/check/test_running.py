@@ -1,0 +1,178 @@
+"""How a check behaves: bad targets, a target that hangs or dies, Ctrl-C, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import UsageError, VerifyError
+from holdfast.verify.check import Order
+from holdfast.verify.faults import tree
+from holdfast.verify.judge import Verdict
+from holdfast.verify.spec import kind_of
+from tests.verify.check.checking import STORES, run, tell
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(HOLDFAST), "check", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell that starts this in the background hands Ctrl-C down as ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+
+
+def test_a_store_that_hangs_ends_in_unknown_within_its_bound():
+    begin = time.monotonic()
+    result = run("hangs", seed=1, promises=("ordered", "faithful"), time_s=4)
+    assert result.verdict is Verdict.UNKNOWN
+    assert "did not return" in result.promises["ordered"].because, tell(result)
+    assert "hangs" in result.promises["faithful"].because
+    assert time.monotonic() - begin < 30
+
+
+def test_a_store_that_hangs_while_it_is_opened_ends_in_unknown():
+    result = run("hangs_at_open", seed=1, time_s=2)
+    assert result.exit_code == 3
+    assert "open() did not return" in result.promises["durable"].because
+
+
+def test_a_store_that_dies_in_an_append_is_never_called_kept():
+    result = run("dies", seed=1, promises=("ordered", "durable"), faults=("kill",), time_s=5)
+    assert result.exit_code == 3, tell(result)
+    assert "ended by itself (exit -11)" in result.promises["ordered"].because
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fails_at_open", "nobody is at home"),
+        ("dies_at_open", "exit 7"),
+        ("not_a_target", "not a Target"),
+        ("nowhere", "cannot be imported"),
+    ],
+)
+def test_a_target_that_cannot_be_opened_is_the_kits_failure(name: str, words: str):
+    with pytest.raises(VerifyError, match=words):
+        run(name, time_s=5)
+
+
+def test_the_command_exits_with_4_where_the_target_cannot_be_imported():
+    with command("no.such.module:target") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert "no.such.module:target cannot be imported" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("target", "engine", "words"),
+    [
+        ("mysql", None, "no target 'mysql'"),
+        ("mysql://somewhere", None, "no store of ours for mysql://"),
+        ("sqlite", "redis", "leave --engine out"),
+        ("sqlite:///x.db", "sqlite", "leave --engine out"),
+    ],
+)
+def test_a_wrong_name_is_told_with_the_right_ones(target: str, engine: str | None, words: str):
+    with pytest.raises(UsageError, match=words):
+        kind_of(target, engine)
+
+
+def test_an_engine_that_we_do_not_start_cannot_be_configured(disk_path: Path):
+    with pytest.raises(UsageError, match="an engine that we start"):
+        run(f"sqlite:///{disk_path}/memory.db", None, config="default")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"faults": ("earthquake",)}, {"faults": ("power",)}, {"promises": ("eternal",)}]
+)
+def test_wrong_names_of_faults_and_promises_are_refused(asked: dict[str, Any]):
+    with pytest.raises(UsageError, match="there are|yet"):
+        Order(**asked)
+
+
+def test_without_a_fault_nothing_is_called_durable():
+    result = run("sqlite", None, seed=1, faults=("none",), promises=("durable", "loud"), time_s=5)
+    assert result.promises["durable"].verdict is Verdict.UNKNOWN
+    assert result.promises["loud"].verdict is Verdict.UNKNOWN
+
+
+def test_a_fault_that_was_asked_for_and_cannot_be_caused_leaves_its_promises_unknown():
+    result = run("sqlite", None, seed=1, faults=("lost-ack",), promises=("loud",), time_s=5)
+    assert result.promises["loud"].verdict is Verdict.UNKNOWN
+    assert "no network" in result.promises["loud"].because
+
+
+def test_a_url_is_checked_in_a_corner_of_its_own_and_left_clean(disk_path: Path):
+    url = f"sqlite:///{disk_path}/memory.db"
+    with holdfast.connect(url) as store:
+        store.append("mine", [holdfast.Message("user", "stays")])
+    result = run(url, None, seed=2, promises=("ordered", "faithful", "expiring"), time_s=10)
+    assert result.verdict is Verdict.KEPT, tell(result)
+    with holdfast.connect(url) as store:
+        assert store.sessions() == ["mine"]
+        assert len(store.history("mine")) == 1
+
+
+def test_ctrl_c_stops_cleanly_and_reports_what_is_known(tmp_path: Path):
+    file = tmp_path / "result.json"
+    with command("--seed", "1", "--json", str(file)) as process:
+        wait_until(lambda: len(tree(process.pid)) > 4, within_s=60)
+        below = tree(process.pid)[1:]
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert "stopped by Ctrl-C" in out
+    assert json.loads(file.read_text())["promises"]["durable"]["verdict"] == "unknown"
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+
+
+def test_the_command_prints_a_scorecard_and_writes_the_result(tmp_path: Path):
+    file = tmp_path / "result.json"
+    words = ("--seed", "9", "--promises", "ordered,faithful,recallable", "--time", "8")
+    with command("sqlite", *words, "--json", str(file)) as process:
+        out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, out + err
+    assert "what it said it had kept" in out
+    assert "✓ kept" in out
+    assert "holdfast check sqlite --promises ordered,faithful,recallable --time 8 --seed 9" in out
+    assert err == ""  # quiet where it is no terminal
+    result = json.loads(file.read_text())
+    assert list(result)[:7] == [
+        "target", "seed", "verdict", "promises", "faults", "counts", "environment",
+    ]  # fmt: skip
+    assert result["verdict"] == "kept"
+    assert list(result["promises"]) == ["ordered", "faithful", "recallable"]
+    assert set(result["promises"]["ordered"]) == {"verdict", "because", "evidence", "anomalies"}
+    assert result["promises"]["recallable"]["verdict"] == "not claimed"
+    assert result["counts"]["acknowledged"] >= result["counts"]["read_back"] > 0
+
+
+def test_a_broken_store_is_told_with_its_witness_and_exit_1(tmp_path: Path):
+    file = tmp_path / "result.json"
+    words = ("--engine", "sqlite", "--promises", "snapshot", "--seed", "3", "--time", "10")
+    with command(f"{STORES}:oldest_first", *words, "--json", str(file)) as process:
+        out, err = process.communicate(timeout=100)
+    assert process.returncode == 1, out + err
+    assert "✗ broken" in out
+    anomaly = json.loads(file.read_text())["promises"]["snapshot"]["anomalies"][0]
+    assert anomaly["name"] == "window"
+    assert [o["op"] for o in anomaly["operations"]] == anomaly["witness"]

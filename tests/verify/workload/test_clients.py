@@ -1,0 +1,109 @@
+"""Client processes: what they record, how they are ended, what a kill closes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.verify.engines import start_engine
+from holdfast.verify.history import Header, read_history
+from holdfast.verify.spec import TargetSpec, view_of
+from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.plan import Shape, Step
+
+BOUNDS = Bounds(open_s=60, operation_s=30, recover_s=60)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with start_engine("sqlite") as engine:
+        spec = TargetSpec("sqlite", engine=view_of(engine))
+        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
+            yield crew
+
+
+def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: Path):
+    script = [
+        Step("append", "s", ("a", "b"), key="k"),
+        Step("append", "s", ("a", "b"), key="k"),
+        Step("history", "s", limit=1),
+        Step("forget", "s"),
+        Step("history", "s"),
+    ]
+    (client,) = crew.hire(scripts=[script])
+    client.go()
+    assert crew.until(lambda: not client.alive)
+    crew.write(tmp_path / "h.jsonl", Header("x"))
+    history = read_history(tmp_path / "h.jsonl")
+    done = [(o.f, o.status, o.ids() if o.messages else []) for o in history.operations.values()]
+    assert done == [
+        ("append", "ok", ["a", "b"]),
+        ("append", "ok", ["a", "b"]),
+        ("history", "ok", ["b"]),
+        ("forget", "ok", []),
+        ("history", "ok", []),
+    ]
+    assert history.retries == 1
+    assert history.numbered == {"s"}
+    assert not crew.trouble
+
+
+def test_clients_wait_until_they_are_let_go(crew: Crew):
+    clients = crew.hire(2, shape=Shape("x"))
+    assert len(clients) == 2
+    assert [client.events[-1]["type"] for client in clients] == ["ready", "ready"]
+    for client in clients:
+        client.go()
+    assert crew.until_acknowledged(10)
+    crew.stop()
+    assert not crew.trouble
+    assert all(client.events[-1]["type"] == "done" for client in clients)
+    assert not crew.in_flight()
+
+
+def test_the_operations_of_a_killed_client_are_closed_when_it_is_gone(crew: Crew, tmp_path: Path):
+    clients = crew.hire(3, shape=Shape("x"))
+    for client in clients:
+        client.go()
+    caught = 0
+    for client in clients:
+        assert crew.until_acknowledged(5)
+        caught += crew.kill(client)
+        assert client.process.returncode == -9
+    crew.write(tmp_path / "h.jsonl", Header("x"))
+    history = read_history(tmp_path / "h.jsonl")
+    ends = {fault.time_ns for fault in history.faults}
+    open_ones = [o for o in history.operations.values() if o.status == "info"]
+    assert len(open_ones) == caught
+    assert all(operation.completed_ns in ends for operation in open_ones)
+    assert len(history.faults) == 3
+
+
+def test_leaving_the_block_ends_every_client(tmp_path: Path):
+    with start_engine("sqlite") as engine:
+        spec = TargetSpec("sqlite", engine=view_of(engine))
+        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
+            clients = crew.hire(2, shape=Shape("x"))
+            clients[0].go()
+        assert not any(client.alive for client in clients)
+
+
+def test_a_client_stops_by_itself_when_its_parent_lets_go(crew: Crew):
+    (client,) = crew.hire(shape=Shape("x"))
+    client.go()
+    assert crew.until_acknowledged(3)
+    client.stop()
+    assert crew.until(lambda: not client.alive)
+    assert client.process.returncode == 0
+
+
+def test_a_client_does_not_outlive_its_alarm(tmp_path: Path):
+    bounds = Bounds(open_s=60, operation_s=30, life_s=1.5)
+    with start_engine("sqlite") as engine:
+        spec = TargetSpec("sqlite", engine=view_of(engine))
+        with Crew(spec, tmp_path, name="test", seed=1, bounds=bounds) as crew:
+            for client in crew.hire(shape=Shape("x")):
+                assert crew.until(lambda: not client.alive)  # noqa: B023
+                assert client.process.returncode == -14
