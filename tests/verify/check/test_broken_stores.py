@@ -19,7 +19,7 @@ ON_SQLITE = {
 }
 ON_REDIS = {
     "swallows": ("loud", "kill"),
-    "never_reconnects": ("loud", "kill"),
+    "never_reconnects": ("loud", "network"),
     "claims_not_done": ("loud", "lost-ack"),
     "false_ack": ("durable", "connections"),
 }
@@ -64,7 +64,7 @@ def test_a_sound_stranger_on_redis_raises_no_alarm():
     result = run("sound_redis", "redis", seed=11, time_s=60)
     assert result.verdict is Verdict.KEPT, tell(result)
     landed = {name for name, tally in result.faults.items() if tally.landed}
-    assert landed == {"kill", "pause", "restart", "lost-ack", "connections"}
+    assert landed == {"kill", "pause", "restart", "lost-ack", "network", "connections"}
 
 
 def test_an_async_store_without_keys_is_held_to_what_it_claims():

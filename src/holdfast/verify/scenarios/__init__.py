@@ -6,6 +6,7 @@ from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
+    NetworkCut,
     NoConnections,
     PauseEngine,
     RestartEngine,
@@ -25,6 +26,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PauseEngine(),
     RestartEngine(),
     LostAck(),
+    NetworkCut(),
     NoConnections(),
     Expiry(),
 )

@@ -31,6 +31,7 @@ TRIES_MIN: Final = 20
 """So often each client tries while the engine is dead, if its store does not make it wait."""
 CONNECTIONS_MAX: Final = 200
 _NO_SERVER: Final = "there is no server: the clients are the engine"
+_NO_NETWORK: Final = "there is no network between the store and its engine"
 _NOT_OURS: Final = "the engine is not ours to {}"
 
 
@@ -175,6 +176,53 @@ class RestartEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
+class NetworkCut(Scenario):
+    """Every connection is cut under load and no new one is accepted, until the network heals."""
+
+    name = "network-cut"
+    about = "the network between store and engine is cut under load, and heals"
+    fault = "network"
+    tests = ("durable", "atomic", "loud")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine that is reached by TCP."""
+        return _NO_NETWORK if bench.spec.embedded or bench.engine is None else None
+
+    def run(self, bench: Bench) -> Outcome:
+        """Clients reach the engine through a proxy, which cuts them off."""
+        outages = Outages(self.name, silent=True)
+        with Proxy(_engine(bench).url) as proxy, bench.crew(self) as crew:
+            shape, through = bench.shape(self.name), bench.spec.at(proxy.url)
+            working = crew.hire(CLIENTS, shape=shape, spec=through)
+            for client in working:
+                client.go()
+            for _ in range(ROUNDS if working else 0):
+                crew.until_acknowledged(bench.amount(40))
+                self._cut(bench, crew, proxy, working, outages)
+                if outages.stuck:
+                    break
+            outcome = bench.conclude(self, crew, "the network cut under load")
+            outcome.findings += outages.findings(crew)
+            return outcome
+
+    def _cut(
+        self,
+        bench: Bench,
+        crew: Crew,
+        proxy: Proxy,
+        working: list[ClientProcess],
+        outages: Outages,
+    ) -> None:
+        proxy.refuse()
+        evidence = proxy.cut()
+        began_ns = crew.note_fault(self.fault)
+        tried = {client.name: client.ended + TRIES_MIN for client in working}
+        crew.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
+        proxy.heal()
+        bench.landed(self.fault, evidence.seen, in_flight=int(evidence.facts["in_flight"]))
+        outages.over(crew, working, began_ns, time.monotonic_ns())
+
+
 class NoConnections(Scenario):
     """Others hold every connection; whoever comes new is turned away, and served later."""
 
@@ -240,7 +288,7 @@ class LostAck(Scenario):
     def reason_not(self, bench: Bench) -> str | None:
         """It needs an engine that is reached by TCP, and a key to retry with."""
         if bench.spec.embedded or bench.engine is None:
-            return "there is no network between the store and its engine"
+            return _NO_NETWORK
         if not bench.shape(self.name).keyed:
             return "append() takes no key, so a lost answer cannot be asked for again"
         return None

@@ -43,6 +43,8 @@ _NEIGHBOURS: Final = (
     "user-1\x00", "user-1\x002", "x" * 200 + "a", "x" * 200 + "b", "0", "00", "None", "null",
 )  # fmt: skip
 """Ids that a careless key, pattern, path or collation takes for one another."""
+_GREEDY: Final = ("user-*", "user-%", "user-?", "user-_", "user__", "{user-1}", "user-1", "user")
+"""Those whose forgetting hits others where a pattern or a prefix is used; patterns first."""
 
 
 def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
@@ -80,20 +82,21 @@ def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
             refused.append(f"{session!r} ({type(error).__name__})")
         else:
             accepted.append((session, f"id.{number}"))
+    tried = len(accepted)
     wrong, words = _strangers(surface, accepted), "does not show its own message and no other"
-    if not wrong and _forget_first(surface, accepted):
-        words = f"was changed by forgetting {accepted[0][0]!r}"
-        wrong = _strangers(surface, accepted[1:])
-    yield _finding("isolated", wrong, refused, words, f"{len(accepted)} odd session ids")
+    for greedy in (g for g in _GREEDY if g in dict(accepted) and not wrong):
+        accepted.remove((greedy, dict(accepted)[greedy]))
+        if _forgets(surface, greedy):
+            words = f"was changed by forgetting {greedy!r}"
+            wrong = _strangers(surface, accepted)
+    yield _finding("isolated", wrong, refused, words, f"{tried} odd session ids")
 
 
-def _forget_first(surface: Surface, accepted: list[tuple[str, str]]) -> bool:
-    """Forget the first session, which must touch no other; whether the store can forget."""
-    if not accepted:
-        return False
+def _forgets(surface: Surface, session: str) -> bool:
+    """Forget a session; whether the store can forget is another promise's business."""
     try:
-        surface.forget(accepted[0][0])
-    except Exception:  # noqa: BLE001 - whether it can is another promise's business
+        surface.forget(session)
+    except Exception:  # noqa: BLE001 - a stranger's store may raise anything
         return False
     return True
 
