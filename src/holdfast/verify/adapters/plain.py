@@ -52,6 +52,21 @@ class Client:
             self._stop()
             raise
 
+    @property
+    def takes_key(self) -> bool:
+        """Whether an append can be given a key at all, whatever is claimed."""
+        try:
+            parameters = inspect.signature(self._store.append).parameters.values()
+        except (TypeError, ValueError):
+            return False
+        return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    @property
+    def level(self) -> str:
+        """What an ack says that it survives; DISK where the store names none."""
+        ours = isinstance(self._store, Store | AsyncStore)
+        return self._store.durability.name if ours else "DISK"
+
     def append(
         self, session: str, messages: Sequence[Turn], *, key: str | None = None
     ) -> tuple[int, ...] | None:
@@ -151,4 +166,6 @@ def _listable(answer: Any) -> bool:
 def _turn(message: Any) -> dict[str, Any]:
     if isinstance(message, Mapping):
         return dict(message)
+    if isinstance(message, Message):
+        return {**message.to_openai(), "id": message.id}
     return {name: getattr(message, name) for name in FIELDS if hasattr(message, name)}

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import StorageWarning, VerifyError
+from holdfast.verify.adapters import plain
 from holdfast.verify.spec import TargetSpec, load_target
-from holdfast.verify.store import Surface
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan, probes
 
@@ -91,7 +91,7 @@ class Client:
         self._recorder = recorder
         self._name = job.name
         self._numbers = itertools.count(job.first_op)
-        self.surface = None if job.lazy else Surface(target)
+        self.surface = None if job.lazy else plain.Client(target)
 
     def do(self, step: plan.Step) -> bool:
         """One step; whether it was answered. Its error is recorded, never raised."""
@@ -119,21 +119,22 @@ class Client:
 
     def _perform(self, step: plan.Step) -> dict[str, Any]:
         if self.surface is None:
-            self.surface = Surface(self._target)
+            self.surface = plain.Client(self._target)
         if step.f == "append":
             sent = [plan.message(name) for name in step.messages]
-            seqs = self.surface.append(step.session, sent, step.key)
+            seqs = self.surface.append(step.session, sent, key=step.key)
             return {} if seqs is None else {"seqs": seqs}
         if step.f == "forget":
             self.surface.forget(step.session)
             return {}
-        seen = self.surface.history(step.session, step.limit)
+        seen = self.surface.history(step.session, limit=step.limit)
         numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
-        return {"messages": seen.ids(), "damaged": seen.damaged, **numbers}
+        names = [plan.name_of(message) for message in seen.messages]
+        return {"messages": names, "damaged": len(seen.damaged), **numbers}
 
     def _failed(self, op: int, step: plan.Step, error: Exception) -> None:
         # A read has no effect, and a store that could not be opened was sent nothing.
-        sure = step.f == "history" or self.surface is None or self.surface.certain(error)
+        sure = step.f == "history" or self.surface is None or self.surface.is_definite(error)
         self._recorder.write("fail" if sure else "info", op=op, error=_words(error))
         time.sleep(BACKOFF_S)
 
@@ -188,9 +189,8 @@ def main(path: str) -> int:
         recorder.write("failed", stage="open", because=f"open() raised {_words(error)}")
         return 3
     surface = client.surface
-    recorder.write(
-        "ready", keyed=surface and surface.keyed, level=surface and surface.level, **_about(target)
-    )
+    keyed, level = surface and surface.takes_key, surface and surface.level
+    recorder.write("ready", keyed=keyed, level=level, **_about(target))
     leash.go.wait(job.life_s)
     _run(client, job, leash)
     _probe(client, job, target, recorder)

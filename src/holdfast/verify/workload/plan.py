@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -60,6 +60,16 @@ def message(name: str) -> dict[str, Any]:
     """The message with this id, the same in every process."""
     role = "user" if name.endswith(("0", "2", "4", "6", "8")) else "assistant"
     return {"id": name, "role": role, "content": f"{name} {_WORDS[len(name) % len(_WORDS)]}"}
+
+
+def name_of(message: Mapping[str, Any]) -> str:
+    """The id of such a message, or the first word of its content where a store drops ids."""
+    found = message.get("id")
+    if isinstance(found, str) and found:
+        return found
+    content = message.get("content")
+    words = content.split(maxsplit=1) if isinstance(content, str) else []
+    return words[0] if words else "?"
 
 
 class _Planner:

@@ -12,8 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from holdfast.verify.store import Seen, Surface
+from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
+from holdfast.verify.workload import plan
 
 _TOOL_CALL: Final = {
     "id": "call_1",
@@ -47,7 +48,7 @@ _GREEDY: Final = ("user-*", "user-%", "user-?", "user-_", "user__", "{user-1}", 
 """Those whose forgetting hits others where a pattern or a prefix is used; patterns first."""
 
 
-def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """Every odd message that is accepted comes back as it went in, also to a new opening."""
     refused, accepted = [], []
     for number, (words, fields) in enumerate(_CONTENTS):
@@ -59,7 +60,7 @@ def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
             refused.append(f"{words} ({type(error).__name__})")
         else:
             accepted.append((words, session, message))
-    again = Surface(target)
+    again = plain.Client(target)
     try:
         wrong = [w for w, s, m in accepted if not (_same(surface, s, m) and _same(again, s, m))]
     finally:
@@ -68,7 +69,7 @@ def faithful(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
     yield _finding("faithful", wrong, refused, "did not come back as it went in", odd)
 
 
-def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """Each odd session holds its own message only; forgetting one leaves its neighbours."""
     del target
     refused, accepted = [], []
@@ -92,7 +93,7 @@ def isolated(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, 
     yield _finding("isolated", wrong, refused, words, f"{tried} odd session ids")
 
 
-def _forgets(surface: Surface, session: str) -> bool:
+def _forgets(surface: plain.Client, session: str) -> bool:
     """Forget a session; whether the store can forget is another promise's business."""
     try:
         surface.forget(session)
@@ -101,7 +102,7 @@ def _forgets(surface: Surface, session: str) -> bool:
     return True
 
 
-def damaged(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """One record was changed behind the store's back: it is named, and hides nothing else."""
     del target
     session, count = damage_session(seed), DAMAGE_MESSAGES
@@ -112,7 +113,7 @@ def damaged(surface: Surface, target: Target, seed: int) -> Iterator[dict[str, A
         words = f"one damaged record of {count} hides all the others: {type(error).__name__}"
         yield _verdict("faithful", "broken", words, count)
         return
-    missing = [name for name in wanted if name not in seen.ids()]
+    missing = [name for name in wanted if name not in _names(seen)]
     if missing:
         words = f"one damaged record hides {len(missing)} others that are sound"
         yield _verdict("faithful", "broken", words, count)
@@ -139,14 +140,14 @@ def damage_ids(seed: int) -> list[str]:
     return [f"damage.{seed}.{number}" for number in range(DAMAGE_MESSAGES)]
 
 
-PROBES: Final[dict[str, Callable[[Surface, Target, int], Iterator[dict[str, Any]]]]] = {
+PROBES: Final[dict[str, Callable[[plain.Client, Target, int], Iterator[dict[str, Any]]]]] = {
     "faithful": faithful,
     "isolated": isolated,
     "damaged": damaged,
 }
 
 
-def _same(surface: Surface, session: str, sent: dict[str, Any]) -> bool:
+def _same(surface: plain.Client, session: str, sent: dict[str, Any]) -> bool:
     """Exactly one message, and every field that went in is equal, types included."""
     seen = _read(surface, session)
     if seen is None or len(seen.messages) != 1:
@@ -162,12 +163,16 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _strangers(surface: Surface, accepted: list[tuple[str, str]]) -> list[str]:
+def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[str]:
     seen = [(session, name, _read(surface, session)) for session, name in accepted]
-    return [repr(session) for session, name, read in seen if read is None or read.ids() != [name]]
+    return [repr(session) for session, name, read in seen if read is None or _names(read) != [name]]
 
 
-def _read(surface: Surface, session: str) -> Seen | None:
+def _names(read: plain.Read) -> list[str]:
+    return [plan.name_of(message) for message in read.messages]
+
+
+def _read(surface: plain.Client, session: str) -> plain.Read | None:
     """The session; None where the store cannot read what it took."""
     try:
         return surface.history(session)
