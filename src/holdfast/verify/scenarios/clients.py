@@ -138,8 +138,9 @@ class DiskFull(Scenario):
     ) -> None:
         disk = FileSizeLimit([client.process.pid for client in working])
         errors = {client.name: client.errors for client in working}
-        evidence = disk.fill()
+        # Before it: while the disk is being filled and that is proven, clients meet it already.
         began_ns = crew.note_fault("disk")
+        evidence = disk.fill()
         try:
             met = crew.until(lambda: all(c.errors > errors[c.name] for c in working))
         finally:
