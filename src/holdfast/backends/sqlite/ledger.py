@@ -1,7 +1,7 @@
 """The writer's view of the tables: it remembers rows, and adds messages in bulk.
 
-Every statement lets go of the interpreter lock and has to win it back, which under many
-threads costs more than the statement. So a group of appends should take few of them.
+Every statement lets go of the interpreter lock and has to win it back from the other
+threads. So a group of appends should take few of them.
 """
 
 from __future__ import annotations
