@@ -23,6 +23,21 @@ TTL_NEVER: Final = 0
 """From now on the session does not expire."""
 
 
+MEMORIES: Final = b"\xffm"
+SUMMARIES: Final = b"\xffs"
+LANES: Final = (b"", MEMORIES, SUMMARIES)
+"""What stands before the name of a session in the name of each of its logs."""
+
+
+def lanes_of(session: bytes) -> tuple[bytes, bytes]:
+    """The logs beside a session: its memories, and its summaries.
+
+    No UTF-8 holds the byte 255, so no session can have such a name, and no listing of
+    sessions shows one.
+    """
+    return MEMORIES + session, SUMMARIES + session
+
+
 class Command(Generic[R_co]):
     """One atomic step; `R` is the type of its reply."""
 
@@ -74,11 +89,31 @@ class Removed:
     messages: int
     bytes: int
     scrubbed: bool
+    memories: int = 0
+
+
+@dataclass(slots=True)
+class Derive(Command[Written]):
+    """Add a record to the summaries of a session, made from its messages up to `source`.
+
+    Nothing, if `key` was used before. `Conflict` if that message is not to be seen any more:
+    what was forgotten must not return as a summary. It expires with the session.
+    """
+
+    operation: ClassVar[str] = "summarize"
+    writes: ClassVar[bool] = True
+    session: bytes
+    record: bytes
+    key: bytes
+    source: int
 
 
 @dataclass(slots=True)
 class Forget(Command[Removed]):
-    """Erase all records; keep the last number and the used keys, so that nothing returns."""
+    """Erase all records; keep the last number and the used keys, so that nothing returns.
+
+    In the same step the logs beside the session, and whatever an index in this engine holds.
+    """
 
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
@@ -110,6 +145,15 @@ class Read(Command[Slice]):
     def forward(self) -> bool:
         """With `after`, a page grows from its lower end."""
         return self.after is not None
+
+
+@dataclass(slots=True)
+class Pick(Command[Slice]):
+    """The visible ones of these records, ascending; at one instant."""
+
+    operation: ClassVar[str] = "recall"
+    session: bytes
+    numbers: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -230,3 +274,13 @@ def check_expect(expect: int | None, end: int, *, operation: str, backend: str) 
             operation=operation,
             backend=backend,
         )
+
+
+def orphaned(source: int, *, backend: str) -> Conflict:
+    """The refusal of a `Derive` whose message is gone."""
+    return Conflict(
+        f"message {source} is not there any more: the session was forgotten, rewritten or has "
+        "expired. Nothing was written",
+        operation=Derive.operation,
+        backend=backend,
+    )

@@ -6,14 +6,20 @@ import importlib
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from holdfast import limits, operations
 from holdfast.commands import Settings, Setup
 from holdfast.contract import AsyncStore, Store
+from holdfast.drive import Index
 from holdfast.errors import Refused, StorageWarning, UsageError
 from holdfast.model import Durability
+
+if TYPE_CHECKING:
+    from holdfast.recall.courses import Mind
+    from holdfast.recall.embedders import Embedder
+    from holdfast.recall.summaries import Summarizer
 
 BACKENDS: Final = {
     "sqlite": ("holdfast.backends.sqlite", "holdfast"),
@@ -44,21 +50,29 @@ def connect(
     require: Durability = Durability.DISK,
     ttl_s: float | None = None,
     replicas: Sequence[str] = (),
+    embedder: Embedder | str | None = None,
+    index: str | None = None,
+    summarizer: Summarizer | None = None,
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
     `namespace` keeps applications on one engine apart. `ttl_s` is the time to live that
     each write gives its session, unless the write names another. `replicas` are URLs of copies
-    that reads may go to, never for a stale answer.
+    that reads may go to, never for a stale answer. `embedder` (minilm unless told), `index`
+    (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
+    `summarizer` are for long-term memory; they are loaded when it is first used.
     """
+    url, index = _apart(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    mind = _mind(embedder, summarizer)
+    apart = _index(index, settings)
     backend = module.open_backend(settings)
     try:
         _check_level(backend, require)
     except BaseException:
         backend.close()
         raise
-    return Store(backend, ttl_s=ttl_s)
+    return Store(backend, ttl_s=ttl_s, mind=mind, index=apart)
 
 
 async def connect_async(
@@ -68,16 +82,22 @@ async def connect_async(
     require: Durability = Durability.DISK,
     ttl_s: float | None = None,
     replicas: Sequence[str] = (),
+    embedder: Embedder | str | None = None,
+    index: str | None = None,
+    summarizer: Summarizer | None = None,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
+    url, index = _apart(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    mind = _mind(embedder, summarizer)
+    apart = _index(index, settings)
     backend = await module.open_backend_async(settings)
     try:
         _check_level(backend, require)
     except BaseException:
         await backend.close()
         raise
-    return AsyncStore(backend, ttl_s=ttl_s)
+    return AsyncStore(backend, ttl_s=ttl_s, mind=mind, index=apart)
 
 
 def _prepare(
@@ -95,6 +115,43 @@ def _prepare(
         raise UsageError("replicas must be a list of URLs")
     scheme = urlsplit(url).scheme
     return _backend_module(scheme), Settings(url, space, require, tuple(replicas))
+
+
+def _apart(url: str, index: str | None) -> tuple[str, str | None]:
+    """`chroma:///dir` is the log in that directory, with a Chroma index beside it."""
+    if not isinstance(url, str) or not url.startswith("chroma://"):
+        return url, index
+    if index is not None:
+        raise UsageError(
+            "a chroma:// URL names log and index in one: leave `index` out, or name the log's URL"
+        )
+    directory, query = url.removeprefix("chroma://").partition("?")[::2]
+    return (
+        f"sqlite://{directory.rstrip('/')}/memory.db{query and '?' + query}",
+        f"chroma://{directory}",
+    )
+
+
+def _mind(embedder: object, summarizer: object) -> Mind | None:
+    """None for the defaults: then nothing of recall is imported before it is used."""
+    if embedder is None and summarizer is None:
+        return None
+    from holdfast.recall import courses  # noqa: PLC0415 - as above
+
+    return courses.mind(embedder, summarizer)
+
+
+def _index(index: object, settings: Settings) -> Index | None:
+    if index is None:
+        return None
+    if not isinstance(index, str) or not index.startswith(("chroma://", "chroma+http://")):
+        raise UsageError(
+            "index is chroma:///dir or chroma+http://host:port; left out, vectors are kept in the "
+            f"log's own engine. Not {index!r}"
+        )
+    from holdfast.recall.chroma import ChromaIndex  # noqa: PLC0415 - an extra
+
+    return ChromaIndex(index, settings.namespace)
 
 
 def _backend_module(scheme: str) -> ModuleType:

@@ -9,22 +9,35 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast import operations, transfer
-from holdfast.commands import AsyncBackend, Backend
-from holdfast.drive import carry_out
+from holdfast.commands import LANES, AsyncBackend, Backend, Take
+from holdfast.drive import Index, carry_out
 from holdfast.errors import StoreClosed
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
+from holdfast.recall.doors import AsyncLongTerm, LongTerm, courses
+
+if TYPE_CHECKING:
+    from holdfast.recall.courses import Mind
 
 
 class _Door:
-    """What both doors have: a backend, and the time to live that writes get by default."""
+    """What both doors have: a backend, the default time to live, what recall thinks with."""
 
-    def __init__(self, backend: Backend | AsyncBackend, *, ttl_s: float | None) -> None:
+    def __init__(
+        self,
+        backend: Backend | AsyncBackend,
+        *,
+        ttl_s: float | None,
+        mind: Mind | None,
+        index: Index | None,
+    ) -> None:
         self._name = backend.name
         self._durability = backend.durability
         self._ttl_ms = operations.default_ttl_ms(ttl_s)
+        self._chosen = mind
+        self._index = index
         self._closed = False
 
     @property
@@ -46,15 +59,22 @@ class _Door:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
-class Store(_Door):
+class Store(_Door, LongTerm):
     """Conversations that are not forgotten. Safe to share between threads.
 
     Every error says whether the write happened: `UsageError` and `NotApplied` mean that it
     did not, `OutcomeUnknown` that nobody can know; retry that one with the same key (loud).
     """
 
-    def __init__(self, backend: Backend, *, ttl_s: float | None = None) -> None:
-        super().__init__(backend, ttl_s=ttl_s)
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        ttl_s: float | None = None,
+        mind: Mind | None = None,
+        index: Index | None = None,
+    ) -> None:
+        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index)
         self._backend = backend
 
     def append(
@@ -122,10 +142,13 @@ class Store(_Door):
         """Erase a session for good, and say how much was erased.
 
         Nothing brings it back: not a retry of an earlier append, not a late write that
-        expects what was there, not a restart (forgotten). Numbers go on where they were. A
-        plain append later begins the session anew, with nothing of the old in it.
+        expects what was there, not a restart, not an index (forgotten). Numbers go on where
+        they were. A plain append later begins the session anew, with nothing of the old in it.
+        What was remembered in this scope, summaries and vectors go with it.
         """
         self._check_open()
+        if self._index is not None:
+            return operations.erased(session, self._walk(courses().forget(session)))
         return operations.erased(session, self._backend.execute(operations.forget(session)))
 
     def sessions(
@@ -148,17 +171,21 @@ class Store(_Door):
         """
         writer = transfer.Writer()
         yield writer.header()
-        after: str | None = None
-        while names := self._export_page(prefix, after):
-            after = names[-1]
-            for name in names:
+        for lane in LANES:
+            for name in self._all_names(lane, prefix):
                 self._check_open()
-                yield from writer.session(name, self._backend.execute(operations.take(name)))
+                yield from writer.session(name, self._backend.execute(Take(name)))
         yield writer.trailer()
 
-    def _export_page(self, prefix: str, after: str | None) -> list[str]:
-        self._check_open()
-        return operations.texts(self._backend.execute(operations.all_names(prefix, after)))
+    def _all_names(self, lane: bytes, prefix: str) -> Iterator[bytes]:
+        after: bytes | None = None
+        while True:
+            self._check_open()
+            names = self._backend.execute(operations.all_names(lane, prefix, after))
+            if not names:
+                return
+            yield from names
+            after = names[-1]
 
     def load(self, lines: Iterable[str]) -> Loaded:
         """Write exported sessions under their old numbers, each one all or none.
@@ -177,6 +204,8 @@ class Store(_Door):
         """Finish what is under way and let go of the engine. Closing twice is closing once."""
         self._closed = True
         self._backend.close()
+        if self._index is not None:
+            self._index.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,15 +219,22 @@ class Store(_Door):
         self.close()
 
 
-class AsyncStore(_Door):
+class AsyncStore(_Door, AsyncLongTerm):
     """The same surface, awaited. See `Store` for what each operation promises.
 
     Cancelling an await never leaves a write half known: a write that was begun is carried
     to its end first, and the `CancelledError` bears its outcome as a note.
     """
 
-    def __init__(self, backend: AsyncBackend, *, ttl_s: float | None = None) -> None:
-        super().__init__(backend, ttl_s=ttl_s)
+    def __init__(
+        self,
+        backend: AsyncBackend,
+        *,
+        ttl_s: float | None = None,
+        mind: Mind | None = None,
+        index: Index | None = None,
+    ) -> None:
+        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index)
         self._backend = backend
 
     async def append(
@@ -241,6 +277,8 @@ class AsyncStore(_Door):
     async def forget(self, session: str) -> Erased:
         """See `Store.forget`."""
         self._check_open()
+        if self._index is not None:
+            return operations.erased(session, await self._walk(courses().forget(session)))
         removed = await carry_out(operations.forget(session), self._backend)
         return operations.erased(session, removed)
 
@@ -262,20 +300,25 @@ class AsyncStore(_Door):
         """See `Store.export`."""
         writer = transfer.Writer()
         yield writer.header()
-        after: str | None = None
-        while names := await self._export_page(prefix, after):
-            after = names[-1]
-            for name in names:
+        for lane in LANES:
+            async for name in self._all_names(lane, prefix):
                 self._check_open()
-                copy = await carry_out(operations.take(name), self._backend)
+                copy = await carry_out(Take(name), self._backend)
                 for line in writer.session(name, copy):
                     yield line
         yield writer.trailer()
 
-    async def _export_page(self, prefix: str, after: str | None) -> list[str]:
-        self._check_open()
-        found = await carry_out(operations.all_names(prefix, after), self._backend)
-        return operations.texts(found)
+    async def _all_names(self, lane: bytes, prefix: str) -> AsyncIterator[bytes]:
+        after: bytes | None = None
+        while True:
+            self._check_open()
+            command = operations.all_names(lane, prefix, after)
+            names = await carry_out(command, self._backend)
+            if not names:
+                return
+            for name in names:
+                yield name
+            after = names[-1]
 
     async def load(self, lines: Iterable[str] | AsyncIterable[str]) -> Loaded:
         """See `Store.load`; lines may come from an async export as well."""
@@ -291,6 +334,8 @@ class AsyncStore(_Door):
         """See `Store.close`."""
         self._closed = True
         await self._backend.close()
+        if self._index is not None:
+            self._index.close()
 
     async def __aenter__(self) -> Self:
         return self

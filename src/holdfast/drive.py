@@ -1,15 +1,78 @@
-"""How the async door carries out a command: a write is never left half known."""
+"""How the doors carry out a command, and walk a course of several steps."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from holdfast.commands import AsyncBackend, Command
+from holdfast.commands import AsyncBackend, Backend, Command
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast.recall.following import Course
+
 R = TypeVar("R")
+
+
+class Index(Protocol):
+    """An index outside the log's engine. Safe to use from several threads; it may block."""
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out one command that is for an index."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def walk(course: Course[R], backend: Backend, index: Index | None) -> R:
+    """Carry out each step of a course with the reply to the last; its result."""
+    reply: Any = None
+    error: HoldfastError | None = None
+    while True:
+        try:
+            step = course.send(reply) if error is None else course.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        reply, error = None, None
+        try:
+            if not isinstance(step, Command):
+                reply = step.call()
+            else:
+                reply = (_index_for(step, index) or backend).execute(step)
+        except HoldfastError as trouble:
+            error = trouble
+
+
+async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | None) -> R:
+    """The same without holding up the event loop: what may block is done in a thread."""
+    import asyncio  # noqa: PLC0415 - as below
+
+    reply: Any = None
+    error: HoldfastError | None = None
+    while True:
+        try:
+            step = course.send(reply) if error is None else course.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        reply, error = None, None
+        try:
+            if not isinstance(step, Command):
+                reply = await asyncio.to_thread(step.call)
+            elif (apart := _index_for(step, index)) is not None:
+                reply = await asyncio.to_thread(apart.execute, step)
+            else:
+                reply = await carry_out(step, backend)
+        except HoldfastError as trouble:
+            error = trouble
+
+
+def _index_for(step: Command[Any], index: Index | None) -> Index | None:
+    from holdfast.recall.commands import IndexCommand  # noqa: PLC0415 - only recall needs it
+
+    return index if isinstance(step, IndexCommand) else None
 
 
 async def carry_out(command: Command[R], backend: AsyncBackend) -> R:

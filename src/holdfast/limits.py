@@ -42,3 +42,6 @@ NUMBER_MAX: Final = 2**32 - 1
 
 EXPORT_PAGE_SESSIONS: Final = 1000
 """Session names that an export reads at a time."""
+
+RECALL_FILTERED_MAX: Final = 1000
+"""Candidates that are looked at when a recall is filtered or bounded in time."""

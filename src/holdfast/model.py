@@ -221,12 +221,16 @@ class History(Sequence[Message]):
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a forget removed. `scrubbed`: no copy is left in the engine's own files either."""
+    """What a forget removed. `scrubbed`: no copy is left in the engine's own files either.
+
+    `memories` counts what was remembered beside the session, and its summaries.
+    """
 
     session: str
     messages: int
     bytes: int
     scrubbed: bool
+    memories: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +253,83 @@ class Loaded:
     sessions: int
     messages: int
     present: int
+    memories: int = 0
+    """Records beside the sessions: what was remembered, and summaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Which messages of which session something was made from, so that it can be quoted."""
+
+    session: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One thing that was recalled. Its text comes from the log, never from an index.
+
+    `kind` is "message" or "memory": each has numbers of its own. `score` is comparable within
+    one answer only. `source` is what a memory was made from, where that was said.
+    """
+
+    session: str
+    seq: int
+    kind: str
+    text: str
+    score: float
+    message: Message
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled(Sequence[Hit]):
+    """What was found, best first. `behind` records have not been looked at: the index lags.
+
+    It is 0 unless there was more to catch up on than one call may take; ask again, or
+    `wait_for`.
+    """
+
+    hits: tuple[Hit, ...]
+    behind: int
+    model: str
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[index]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A prompt within its budget, of one instant: system, memories, summary, newest turns.
+
+    `messages` is all of it, in the order in which a model should read it. `left_out` are the
+    numbers of visible messages that neither a turn nor the summary covers, in ranges.
+    """
+
+    messages: tuple[Message, ...]
+    tokens: int
+    memories: tuple[Hit, ...] = ()
+    summary: Message | None = None
+    turns: tuple[Message, ...] = ()
+    left_out: tuple[tuple[int, int], ...] = ()
+    behind: int = 0
+    last: int = 0
+
+    def to_openai(self) -> list[dict[str, Any]]:
+        """The messages as a chat API takes them."""
+        return [message.to_openai() for message in self.messages]
+
+    __hash__ = None  # type: ignore[assignment]

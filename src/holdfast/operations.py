@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast import codec, limits
 from holdfast.commands import (
+    LANES,
     TTL_KEEP,
     TTL_NEVER,
     Append,
@@ -24,7 +25,6 @@ from holdfast.commands import (
     Removed,
     Rewrite,
     Slice,
-    Take,
     Written,
 )
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
@@ -106,7 +106,9 @@ def forget(session: str) -> Forget:
 
 def erased(session: str, removed: Removed) -> Erased:
     """What a forget returns."""
-    return Erased(session, removed.messages, removed.bytes, removed.scrubbed)
+    return Erased(
+        session, removed.messages, removed.bytes, removed.scrubbed, memories=removed.memories
+    )
 
 
 def look(session: str) -> Look:
@@ -129,12 +131,13 @@ def stat(session: str, facts: Facts) -> Stat:
 
 def names(prefix: str, after: str | None, limit: int) -> Names:
     """Of `Store.sessions`: live ones."""
-    return _names(prefix, after, limit, gone=False)
+    return _names(prefix, after, limit)
 
 
-def all_names(prefix: str, after: str | None) -> Names:
-    """A page of every session that left a trace: live, expired and forgotten."""
-    return _names(prefix, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
+def all_names(lane: bytes, prefix: str, after: bytes | None) -> Names:
+    """A page of every log of a lane that left a trace: live, expired and forgotten."""
+    begin = lane + text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX)
+    return Names(begin, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
 
 
 def texts(names: Sequence[bytes]) -> list[str]:
@@ -142,17 +145,17 @@ def texts(names: Sequence[bytes]) -> list[str]:
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
-def take(session: str) -> Take:
-    """A whole session at one instant."""
-    return Take(session_bytes(session))
-
-
 def put(moved: SessionCopy) -> Put:
-    """Write a whole session under its old numbers."""
-    return Put(session_bytes(moved.session), moved.copy)
+    """Write a whole log under its old numbers."""
+    lane = next((lane for lane in LANES if lane and moved.name.startswith(lane)), b"")
+    try:
+        name = moved.name[len(lane) :].decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"a session id that is no text ({error}); it was not loaded") from error
+    return Put(lane + session_bytes(name), moved.copy)
 
 
-def _names(prefix: str, after: str | None, limit: int, *, gone: bool) -> Names:
+def _names(prefix: str, after: str | None, limit: int) -> Names:
     check_number(limit, "limit")
     if limit > limits.PAGE_SESSIONS_MAX:
         raise LimitExceeded(f"limit is {limit}; {limits.PAGE_SESSIONS_MAX} is the most")
@@ -160,7 +163,6 @@ def _names(prefix: str, after: str | None, limit: int, *, gone: bool) -> Names:
         text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX),
         None if after is None else text_bytes(after, "after", limits.SESSION_BYTES_MAX),
         limit,
-        gone,
     )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.codec import json_bytes, json_value
-from holdfast.commands import Copy, Facts
+from holdfast.commands import MEMORIES, SUMMARIES, Copy, Facts
 from holdfast.errors import Damaged, FormatTooNew, UsageError
 from holdfast.model import Loaded, SessionState
 
@@ -30,9 +30,9 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SessionCopy:
-    """A whole session with its name, between two engines."""
+    """A whole log with its name, between two engines."""
 
-    session: str
+    name: bytes
     copy: Copy
 
 
@@ -46,12 +46,15 @@ class Writer:
         """The first line."""
         return _line({"holdfast_export": VERSION})
 
-    def session(self, name: str, copy: Copy) -> Iterator[str]:
-        """One line for the session, then one for each record."""
+    def session(self, name: bytes, copy: Copy) -> Iterator[str]:
+        """One line for the session, then one for each record.
+
+        The memories and summaries beside it are logs too, with names that are no UTF-8.
+        """
         self._sessions += 1
         facts = copy.facts
         yield _line(
-            _text_field("session", name.encode("utf-8", "surrogatepass"))
+            _text_field("session", name)
             | {
                 "state": facts.state.value,
                 "last": facts.last,
@@ -78,6 +81,7 @@ class Reader:
         self._rows: list[tuple[int, bytes]] = []
         self._ended = False
         self._written = self._messages = self._present = 0
+        self._beside = self._memories = 0
 
     def feed(self, line: str) -> SessionCopy | None:
         """Take one line; returns a session when it completes one."""
@@ -96,7 +100,10 @@ class Reader:
 
     def count(self, moved: SessionCopy, *, written: bool) -> None:
         """Note what became of a session."""
-        if written:
+        if written and moved.name.startswith((MEMORIES, SUMMARIES)):
+            self._beside += 1
+            self._memories += len(moved.copy.rows)
+        elif written:
             self._written += 1
             self._messages += len(moved.copy.rows)
         else:
@@ -106,10 +113,13 @@ class Reader:
         """What was loaded; `Damaged` if the file ended early."""
         if not self._ended:
             raise Damaged(f"the export was cut short after line {self._number}. {self._so_far()}")
-        return Loaded(self._written, self._messages, self._present)
+        return Loaded(self._written, self._messages, self._present, self._memories)
+
+    def _whole(self) -> int:
+        return self._written + self._beside + self._present
 
     def _so_far(self) -> str:
-        whole = self._written + self._present
+        whole = self._whole()
         return f"{whole} whole session(s) before it are loaded, nothing of the rest"
 
     def _take(self, line: dict[str, Any]) -> SessionCopy | None:
@@ -148,7 +158,7 @@ class Reader:
             )
 
     def _check_end(self, line: dict[str, Any]) -> None:
-        whole = self._written + self._present
+        whole = self._whole()
         if self._begun is not None or line["sessions"] != whole:
             raise Damaged(
                 f"line {self._number} ends an export of {line['sessions']} session(s), but "
@@ -167,8 +177,7 @@ def _session_copy(begun: dict[str, Any], rows: list[tuple[int, bytes]]) -> Sessi
         begun["expires_at_ms"],
     )
     keys = [(bytes.fromhex(digest), int(first), int(last)) for digest, first, last in begun["keys"]]
-    name = _text_bytes(begun, "session").decode("utf-8", "surrogatepass")
-    return SessionCopy(name, Copy(facts, rows, keys))
+    return SessionCopy(_text_bytes(begun, "session"), Copy(facts, rows, keys))
 
 
 def _line(value: dict[str, Any]) -> str:

@@ -15,20 +15,23 @@ from functools import lru_cache
 from typing import Final
 
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_RUNS: Final = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:['’.\-][^\W_{_CJK}]+)*")
-_PIECES: Final = re.compile(r"['’.\-]")
+_RUNS: Final = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:['\u2019.\-][^\W_{_CJK}]+)*")
+_PIECES: Final = re.compile(r"['\u2019.\-]")
 _IS_CJK: Final = re.compile(rf"[{_CJK}]")
 
-STOP: Final = frozenset(
+_STOP: Final = (
     "a about again all also am an and any are as at be because been before but by can can't could "
     "did do does doesn't doing don't for from get gets go goes had has have having he her him his "
     "how i i'd i'll i'm i've if in into is isn't it it's its just let may me might more most must "
     "my no not of on or other our out over please s say says she should so some such t than that "
     "the their them then there these they this those to too until up us use user user's very was "
-    "we we're were what when where which while who whom whose why will with would you your".split()
+    "we we're were what when where which while who whom whose why will with would you your"
 )
+STOP: Final = frozenset(_STOP.split())
 """Words that say nothing about what is asked."""
-STOP_CJK: Final = frozenset("的了是我你他她它们在吗呢吧啊和与也都就很有这那么什怎为谁哪几会要把被给")
+STOP_CJK: Final = frozenset(
+    "的了是我你他她它们在吗呢吧啊和与也都就很有这那么什怎为谁哪几会要把被给"
+)
 
 LENGTH_USUAL: Final = 12
 """Words of a usual memory. A constant, not an average: the weight of a word never changes."""
@@ -67,7 +70,14 @@ def stem(word: str) -> str:
     """A word without its commonest endings; crude, but the same for asking and for finding."""
     if len(word) <= 3 or not word.isascii() or not word.isalpha():  # noqa: PLR2004 - "gas" stays
         return word
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
+    for ending, instead in (
+        ("ies", "y"),
+        ("sses", "ss"),
+        ("ing", ""),
+        ("ed", ""),
+        ("es", ""),
+        ("s", ""),
+    ):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):  # noqa: PLR2004
             word = word[: -len(ending)] + instead
             break

@@ -29,6 +29,10 @@ WHERE place > ?1 AND place < ?2 ORDER BY place DESC LIMIT ?3
 SELECT place & 0xffffffff, record FROM messages
 WHERE place > ?1 AND place < ?2 ORDER BY place ASC LIMIT ?3
 
+-- name: picked
+SELECT place & 0xffffffff, record FROM messages
+WHERE place IN (SELECT value FROM json_each(?1)) ORDER BY place
+
 -- name: read_key
 SELECT first, last FROM keys WHERE session = ?1 AND digest = ?2
 

@@ -12,10 +12,12 @@ from holdfast.commands import (
     Append,
     Command,
     Copy,
+    Derive,
     Facts,
     Forget,
     Look,
     Names,
+    Pick,
     Put,
     Read,
     Removed,
@@ -24,9 +26,12 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    lanes_of,
+    orphaned,
 )
 from holdfast.errors import Conflict, EngineFull
 from holdfast.model import Durability, SessionState
+from holdfast.recall.commands import Candidate, Extend, Followed, Position, Search
 
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
@@ -91,17 +96,83 @@ def _add(
     return Written(first, row.last, level)
 
 
+def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> Written:
+    """Add a summary, if what it was made from is still there; it expires with that."""
+    source = ledger.session(command.session)
+    if source is None or not source.floor < command.source <= source.end_at(now_ms):
+        raise orphaned(command.source, backend=BACKEND)
+    _, lane = lanes_of(command.session)
+    added = append(ledger, Append(lane, (command.record,), command.key), now_ms, level)
+    row = ledger.session(lane)
+    if row is not None and not added.repeated:
+        row.ttl_ms, row.expires_ms = source.ttl_ms, source.expires_ms
+        ledger.save(row)
+    return added
+
+
 def forget(ledger: Ledger, command: Forget, now_ms: int, _level: Durability) -> Removed:
-    """Erase records; the row stays as the tombstone, the keys stay used."""
-    row = ledger.session(command.session)
+    """Erase records; the rows stay as tombstones, the keys stay used."""
+    session = _erase(ledger, command.session, now_ms)
+    beside = [_erase(ledger, lane, now_ms) for lane in lanes_of(command.session)]
+    known = [facts for facts in (session, *beside) if facts is not None]
+    return Removed(
+        session.count if session else 0,
+        sum(facts.bytes for facts in known),
+        scrubbed=not known,
+        memories=sum(facts.count for facts in beside if facts is not None),
+    )
+
+
+def _erase(ledger: Ledger, name: bytes, now_ms: int) -> Facts | None:
+    """What could be seen of a log, which is empty now; None if there never was one."""
+    row = ledger.session(name)
     if row is None:
-        return Removed(0, 0, scrubbed=True)
+        return None
     visible = row.facts_at(now_ms)
     row.clear(SessionState.FORGOTTEN)
     row.ttl_ms = row.expires_ms = None
     ledger.remove_messages(row)
     ledger.save(row)
-    return Removed(visible.count, visible.bytes, scrubbed=False)
+    return visible
+
+
+def extend(ledger: Ledger, command: Extend, now_ms: int, _level: Durability) -> Position:
+    """Add what the index keeps of some records, if it is where the caller saw it."""
+    row = ledger.session(command.session)
+    if row is None or row.end_at(now_ms) < command.upto:
+        return Position()
+    if row.floor != command.floor:
+        return Position()
+    if command.anew:
+        ledger.remove_entries(row)
+    there = ledger.followed(row)
+    if there.upto != command.after or there.model not in {"", command.model}:
+        return there
+    ledger.add_entries(row, command)
+    return Position(command.model, command.upto, row.floor)
+
+
+def followed(tables: Tables, command: Followed, _now_ms: int) -> Position:
+    """How far the index of a log is."""
+    row = tables.session(command.session)
+    return Position() if row is None else tables.followed(row)
+
+
+def search(tables: Tables, command: Search, now_ms: int) -> list[Candidate]:
+    """What the index finds in a log that can be seen."""
+    row = tables.session(command.session)
+    if row is None or not row.end_at(now_ms) or tables.followed(row).model != command.model:
+        return []
+    return tables.candidates(row, command)
+
+
+def pick(tables: Tables, command: Pick, now_ms: int) -> Slice:
+    """Some records of what is visible."""
+    row = tables.session(command.session)
+    if row is None:
+        return Slice(SessionState.NEVER, 0, ())
+    end = row.end_at(now_ms)
+    return Slice(row.state_at(now_ms), end, tables.picked(row, command.numbers) if end else ())
 
 
 def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
@@ -179,6 +250,8 @@ def take(tables: Tables, command: Take, now_ms: int) -> Copy:
 WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], Any]]] = {
     Append: append,
     Rewrite: rewrite,
+    Derive: derive,
+    Extend: extend,
     Forget: forget,
     Put: put,
 }
@@ -187,4 +260,7 @@ READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
     Look: look,
     Names: names,
     Take: take,
+    Pick: pick,
+    Followed: followed,
+    Search: search,
 }

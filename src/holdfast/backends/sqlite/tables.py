@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +13,13 @@ import apsw
 
 from holdfast import limits
 from holdfast.backends.queries import load_queries
+from holdfast.backends.sqlite import entries
+from holdfast.backends.sqlite.entries import place
 from holdfast.commands import TTL_KEEP, TTL_NEVER, Facts
 from holdfast.model import SessionState
+from holdfast.recall.commands import Candidate, Extend, Position, Search
 
 SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
-_NUMBER_BITS: Final = 32
 
 
 def clock_ms() -> int:
@@ -96,8 +100,9 @@ class Tables:
         self._execute(SQL["save_session"], columns)
 
     def remove_messages(self, row: Row) -> None:
-        """Delete every record up to the floor."""
+        """Delete every record up to the floor, and what the index has of them."""
         self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, row.floor)))
+        entries.remove(self._execute, row.id)
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
@@ -112,6 +117,28 @@ class Tables:
         if not forward:
             found.reverse()
         return found
+
+    def picked(self, row: Row, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Those of these records that are there, ascending."""
+        places = [place(row.id, seq) for seq in numbers if row.floor < seq <= row.last]
+        found: list[Any] = self._execute(SQL["picked"], (json.dumps(places),)).fetchall()
+        return found
+
+    def followed(self, row: Row) -> Position:
+        """How far the index of a log is."""
+        return entries.followed(self._execute, row.id, row.floor)
+
+    def add_entries(self, row: Row, command: Extend) -> None:
+        """Add to the index of a log, and move it on."""
+        entries.add(self._connection, row.id, command)
+
+    def remove_entries(self, row: Row) -> None:
+        """Drop the index of a log."""
+        entries.remove(self._execute, row.id)
+
+    def candidates(self, row: Row, command: Search) -> list[Candidate]:
+        """What the index finds."""
+        return entries.find(self._connection, row.id, row.last - row.floor, command)
 
     def key(self, row: Row, digest: bytes) -> tuple[int, int] | None:
         """The numbers that a key was used for."""
@@ -151,12 +178,9 @@ class Tables:
             row.clear(SessionState.EXPIRED)
             bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
             self._execute(SQL["sweep_messages"], bounds)
-            if self._connection.changes() < messages_max:
+            swept = self._connection.changes()
+            entries.remove(self._execute, row.id)
+            if swept < messages_max:
                 row.expires_ms = None
             self.save(row)
         return True
-
-
-def place(session: int, seq: int) -> int:
-    """Where a message stands in the one b-tree of all messages."""
-    return (session << _NUMBER_BITS) + seq

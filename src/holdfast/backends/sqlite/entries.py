@@ -1,0 +1,122 @@
+"""What the index of a log holds in this file: vectors, sketches of them, words.
+
+Searching compares sketches of all, then the vectors of the nearest: sqlite-vec as it comes
+takes a hundred milliseconds for a hundred thousand whole vectors, and a tenth of that for sketches.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from holdfast import limits
+from holdfast.backends.queries import load_queries
+from holdfast.errors import UsageError
+from holdfast.recall.commands import (
+    CANDIDATES_MAX,
+    POSTINGS_MAX,
+    Candidate,
+    Extend,
+    Position,
+    Search,
+)
+from holdfast.recall.words import choose, rarity
+
+SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
+_NUMBER_BITS: Final = 32
+
+
+def place(session: int, seq: int) -> int:
+    """Where a message stands in the one b-tree of all messages."""
+    return (session << _NUMBER_BITS) + seq
+
+
+def followed(execute: Any, session: int, floor: int) -> Position:
+    """How far the index of a log is. It goes whenever the floor rises, so the floor is its own."""
+    found = execute(SQL["followed"], (session,)).fetchall()
+    for model, upto in found:
+        return Position(model, upto, floor)
+    return Position()
+
+
+def add(connection: apsw.Connection, session: int, command: Extend) -> None:
+    """Add entries, and note how far the index is now."""
+    many = connection.executemany
+    here = [(place(session, entry.seq), entry) for entry in command.entries]
+    many(SQL["add_vector"], [(at, entry.vector) for at, entry in here])
+    many(SQL["add_sketch"], [(at, entry.sketch) for at, entry in here])
+    words = [
+        (session, term, entry.seq, weight)
+        for entry in command.entries
+        for term, weight in entry.words.items()
+    ]
+    many(SQL["add_word"], sorted(words))  # in the order of the b-tree
+    connection.execute(SQL["follow"], (session, command.model, command.upto))
+
+
+def remove(execute: Any, session: int) -> None:
+    """Drop the index of a log, if there is one."""
+    if execute(SQL["remove_followed"], (session,)).fetchall():
+        bounds = (place(session, 0), place(session, limits.NUMBER_MAX))
+        execute(SQL["remove_vectors"], bounds)
+        execute(SQL["remove_sketches"], bounds)
+        execute(SQL["remove_words"], (session,))
+
+
+def find(connection: apsw.Connection, session: int, count: int, command: Search) -> list[Candidate]:
+    """The nearest, and those that have the words, each with both scores."""
+    _load_extension(connection)
+    words = _by_words(connection, session, count, command)
+    values = (
+        place(session, 0),
+        place(session, limits.NUMBER_MAX),
+        command.sketch,
+        max(CANDIDATES_MAX, command.limit),
+        command.vector,
+        json.dumps([place(session, seq) for seq in words]),
+    )
+    found: list[Any] = connection.execute(SQL["near"], values).fetchall()
+    return [
+        Candidate(seq, near, words.get(seq, 0.0))
+        for at, (seq, near) in enumerate(found)
+        if at < command.limit or seq in words
+    ]
+
+
+def _by_words(
+    connection: apsw.Connection, session: int, count: int, command: Search
+) -> dict[int, float]:
+    counts = [
+        int(found)
+        for term in command.words
+        for (found,) in connection.execute(SQL["word_count"], (session, term))
+    ]
+    asked = [(command.words[at], rarity(counts[at], count)) for at in choose(counts, POSTINGS_MAX)]
+    if not asked:
+        return {}
+    found: list[Any] = connection.execute(
+        SQL["by_words"], (session, json.dumps(asked), command.limit)
+    ).fetchall()
+    return dict(found)
+
+
+def _load_extension(connection: apsw.Connection) -> None:
+    """Once a connection; the statement fails where it has not been done."""
+    try:
+        connection.execute("SELECT vec_version()").fetchall()
+    except apsw.SQLError:
+        try:
+            import sqlite_vec  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise UsageError(
+                f"recall on SQLite needs sqlite-vec, which is not installed ({error}). "
+                "Run: pip install 'holdfast[recall]'"
+            ) from error
+        connection.enable_load_extension(True)
+        try:
+            connection.load_extension(sqlite_vec.loadable_path())
+        finally:
+            connection.enable_load_extension(False)

@@ -1,0 +1,51 @@
+-- The index of one log. Parameters are numbered in the order in which entries.py binds them.
+
+-- name: followed
+SELECT model, upto FROM followed WHERE session = ?1
+
+-- name: follow
+INSERT INTO followed (session, model, upto) VALUES (?1, ?2, ?3)
+ON CONFLICT (session) DO UPDATE SET model = excluded.model, upto = excluded.upto
+
+-- name: add_vector
+INSERT INTO vectors (place, vector) VALUES (?1, ?2)
+
+-- name: add_sketch
+INSERT INTO sketches (place, bits) VALUES (?1, ?2)
+
+-- name: add_word
+INSERT INTO words (session, term, seq, weight) VALUES (?1, ?2, ?3, ?4)
+
+-- name: remove_followed
+DELETE FROM followed WHERE session = ?1 RETURNING 1
+
+-- name: remove_vectors
+DELETE FROM vectors WHERE place BETWEEN ?1 AND ?2
+
+-- name: remove_sketches
+DELETE FROM sketches WHERE place BETWEEN ?1 AND ?2
+
+-- name: remove_words
+DELETE FROM words WHERE session = ?1
+
+-- name: word_count
+SELECT count(*) FROM words WHERE session = ?1 AND term = ?2
+
+-- name: by_words
+-- ?2: JSON, pairs of a word and its rarity.
+SELECT w.seq, sum(w.weight * (a.value ->> 1)) AS score
+FROM json_each(?2) a CROSS JOIN words w ON w.session = ?1 AND w.term = (a.value ->> 0)
+GROUP BY w.seq ORDER BY score DESC LIMIT ?3
+
+-- name: near
+-- The sketches choose, the vectors decide. ?6: JSON, places that the words have found.
+WITH chosen AS (
+    SELECT place FROM (
+        SELECT place FROM sketches WHERE place BETWEEN ?1 AND ?2
+        ORDER BY vec_distance_hamming(vec_bit(bits), vec_bit(?3)) LIMIT ?4
+    )
+    UNION
+    SELECT value FROM json_each(?6)
+)
+SELECT place & 0xffffffff, coalesce(1 - vec_distance_cosine(vec_int8(vector), vec_int8(?5)), 0) AS near
+FROM chosen JOIN vectors USING (place) ORDER BY near DESC

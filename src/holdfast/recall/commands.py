@@ -1,0 +1,108 @@
+"""What an index is asked for, and what it answers. One index belongs to one log.
+
+A log is a session, or the memories beside one. The index of a log knows the model that made its
+vectors and the number up to which it has followed; both change only together with its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from holdfast.commands import Command
+
+CANDIDATES_MAX: Final = 1024
+"""Entries whose vectors are compared exactly; in a larger log a sketch of each chooses them."""
+POSTINGS_MAX: Final = 10_000
+"""Entries that are looked up by words; commoner words are left out first."""
+
+
+@dataclass(slots=True)
+class Position:
+    """How far an index has followed its log, with vectors of which model. "" and 0: not at all.
+
+    `floor`: it holds nothing of numbers up to this one. Where the log's own floor is higher, the
+    index holds what was forgotten or rewritten, and is built anew.
+    """
+
+    model: str = ""
+    upto: int = 0
+    floor: int = 0
+
+
+@dataclass(slots=True)
+class Entry:
+    """What an index keeps of one record. Nothing of it can be read."""
+
+    seq: int
+    vector: bytes
+    """One signed byte a dimension."""
+    sketch: bytes
+    """One bit a dimension: its sign."""
+    words: Mapping[int, float]
+    """Hash of each word, with its weight."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A record that may be meant: how near its vector is, and how well its words fit."""
+
+    seq: int
+    nearness: float
+    words: float
+
+
+class IndexCommand:
+    """Marks a command that goes to the index, wherever that is."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Followed(IndexCommand, Command[Position]):
+    """How far the index of a log is."""
+
+    operation: ClassVar[str] = "recall"
+    session: bytes
+
+
+@dataclass(slots=True)
+class Extend(IndexCommand, Command[Position]):
+    """Add entries and move on from `after` to `upto`, all or none; the position that then holds.
+
+    Nothing is added if the index is not at `after` with vectors of `model`, or if the
+    log was forgotten meanwhile: then somebody else has moved it. `anew` drops all that was there.
+    """
+
+    operation: ClassVar[str] = "index"
+    writes: ClassVar[bool] = True
+    session: bytes
+    model: str
+    after: int
+    upto: int
+    entries: Sequence[Entry]
+    floor: int
+    anew: bool = False
+
+
+@dataclass(slots=True)
+class Search(IndexCommand, Command[Sequence[Candidate]]):
+    """Records near a vector or with some of the words: at most `limit` by each, in no order."""
+
+    operation: ClassVar[str] = "recall"
+    session: bytes
+    model: str
+    vector: bytes
+    sketch: bytes
+    words: Sequence[int]
+    limit: int
+
+
+@dataclass(slots=True)
+class Erase(IndexCommand, Command[None]):
+    """Drop the index of a log that was forgotten. An index inside the log's engine has done so."""
+
+    operation: ClassVar[str] = "forget"
+    writes: ClassVar[bool] = True
+    session: bytes

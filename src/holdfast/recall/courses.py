@@ -1,0 +1,374 @@
+"""Every operation of long-term memory once, as a course of steps that both doors walk."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast import codec, limits, operations
+from holdfast.commands import (
+    MEMORIES,
+    Append,
+    Derive,
+    Facts,
+    Forget,
+    Look,
+    Pick,
+    Read,
+    Removed,
+    Slice,
+    lanes_of,
+)
+from holdfast.errors import (
+    EngineUnreachable,
+    HoldfastError,
+    InvalidMessage,
+    OutcomeUnknown,
+    StoredDataError,
+    UsageError,
+)
+from holdfast.model import Ack, Context, Hit, Message, Recalled, Source
+from holdfast.recall import context as contexts
+from holdfast.recall import embedders, summaries
+from holdfast.recall.commands import Candidate, Erase, Search
+from holdfast.recall.following import (
+    Course,
+    Work,
+    behind,
+    catch_up,
+    embed,
+    end_of,
+    follow,
+    lag,
+    model_of,
+)
+from holdfast.recall.summaries import text_of
+from holdfast.recall.words import asked
+
+Filter = Mapping[str, Any] | Callable[[Hit], bool]
+
+K_MAX: Final = 1000
+SEARCH_MIN: Final = 64
+CATCH_UP_S: Final = 0.5
+"""How long one recall may spend on catching up before it answers, and says how far behind it is."""
+WORDS_WORTH: Final = 0.2
+WORDS_SCALE: Final = 6.0
+CUT_TRIES: Final = 8
+HEAD: Final = 8
+"""Messages at the beginning of a session among which system messages are looked for."""
+SUMMARIES_READ: Final = 8
+REINDEX_S: Final = 24 * 3600.0
+
+
+@dataclass(slots=True)
+class Mind:
+    """What long-term memory thinks with: chosen at connect, loaded when first used."""
+
+    embedder: embedders.Embedder
+    summarizer: summaries.Summarizer
+
+
+def mind(embedder: object, summarizer: object) -> Mind:
+    """Of what `connect` was given."""
+    return Mind(embedders.choose(embedder), summaries.choose(summarizer))
+
+
+def remember(
+    scope: str,
+    text: object,
+    meta: Mapping[str, Any] | None,
+    key: str | None,
+    source: Source | None,
+    ttl_ms: int,
+) -> Append:
+    """Of `Store.remember`: a record in the log of the scope's memories."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidMessage("a memory is a text with something in it; nothing was sent")
+    extra: dict[str, Any] = {} if meta is None else {"meta": dict(meta)}
+    if source is not None:
+        extra["from"] = {"session": source.session, "first": source.first, "last": source.last}
+        key = key or json.dumps([source.session, source.first, source.last, text])[:1000]
+    lane, _ = lanes_of(operations.session_bytes(scope))
+    record = codec.encode(Message("memory", text, extra=extra))
+    digest = None if key is None else operations.key_digest(key)
+    return Append(lane, (record,), digest, None, ttl_ms)
+
+
+def recall(
+    mind: Mind, scope: str, query: str, k: int, since: datetime | None, keep: Filter | None
+) -> Course[Recalled]:
+    """Of `Store.recall`."""
+    session = operations.session_bytes(scope)
+    _check(query, k, since)
+    logs = (session, lanes_of(session)[0])
+    limit = limits.RECALL_FILTERED_MAX if since or keep else max(SEARCH_MIN, 2 * k)
+    ranked, left = yield from _ranked(mind, logs, query, limit)
+    hits: list[Hit] = []
+    for begin in range(0, len(ranked), max(k, 1)):
+        if len(hits) >= k:
+            break
+        part = ranked[begin : begin + k]
+        found = yield from _read(scope, logs, part)
+        hits += [hit for hit in found if _wanted(hit, since, keep)]
+    return Recalled(tuple(hits[:k]), left, model_of(mind.embedder))
+
+
+def _check(query: object, k: object, since: object) -> None:
+    if not isinstance(query, str):
+        raise UsageError(f"query must be text, not {type(query).__name__}; nothing was sent")
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
+        raise UsageError(f"k must be a whole number from 1 to {K_MAX}, not {k!r}")
+    if since is not None and (not isinstance(since, datetime) or since.tzinfo is None):
+        raise UsageError(f"since must be a datetime with a time zone, not {since!r}")
+
+
+def _ranked(
+    mind: Mind, logs: Sequence[bytes], query: str, limit: int
+) -> Course[tuple[list[tuple[float, bytes, int]], int]]:
+    """(score, log, number), best first; and how many records were not looked at."""
+    model = model_of(mind.embedder)
+    [packed] = yield from embed(mind.embedder, [query])
+    until_s = time.monotonic() + CATCH_UP_S  # from here: to load a model is no part of it
+    terms = asked(query)
+    ranked: list[tuple[float, bytes, int]] = []
+    left = 0
+    for log in logs:
+        facts: Facts = yield Look(log)
+        position = yield from follow(log, facts, mind.embedder, until_s=until_s)
+        if not end_of(facts):
+            continue
+        left += behind(facts, position, model)
+        found: Sequence[Candidate] = yield Search(
+            log, model, packed.vector, packed.sketch, terms, limit
+        )
+        ranked += [(score(one), log, one.seq) for one in found]
+    # Of two that are equally good the newer one is shown first.
+    return sorted(ranked, key=lambda one: (-one[0], -one[2])), left
+
+
+def score(one: Candidate) -> float:
+    """Nearness, raised by rare words in common: a name or a number that no vector knows."""
+    told = min(one.words / WORDS_SCALE, 1.0)
+    return one.nearness + WORDS_WORTH * told * told
+
+
+def _read(
+    scope: str, logs: Sequence[bytes], ranked: Sequence[tuple[float, bytes, int]]
+) -> Course[list[Hit]]:
+    """What the log says under these numbers; an index cannot show what is not there any more."""
+    messages: dict[tuple[bytes, int], Message] = {}
+    for log in logs:
+        numbers = sorted(seq for _, of, seq in ranked if of == log)
+        if numbers:
+            cut: Slice = yield Pick(log, numbers)
+            messages.update({(log, seq): found for seq, found in _decoded(cut)})
+    return [
+        _hit(scope, messages[log, seq], value, "message" if log == logs[0] else "memory")
+        for value, log, seq in ranked
+        if (log, seq) in messages
+    ]
+
+
+def _decoded(cut: Slice) -> Iterable[tuple[int, Message]]:
+    for seq, record in cut.rows:
+        try:
+            yield seq, codec.decode(record, seq)
+        except StoredDataError:
+            continue
+
+
+def _hit(scope: str, message: Message, value: float, kind: str) -> Hit:
+    extra = message.extra
+    meta, made = (extra.get("meta", {}), extra.get("from")) if kind == "memory" else (extra, None)
+    source = Source(made["session"], made["first"], made["last"]) if made else None
+    seq = message.seq or 0
+    return Hit(scope, seq, kind, text_of(message), value, message, meta, source)
+
+
+def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
+    at = hit.message.created_at
+    if since is not None and (at is None or at < since):
+        return False
+    if keep is None:
+        return True
+    if isinstance(keep, Mapping):
+        return all(name in hit.meta and hit.meta[name] == value for name, value in keep.items())
+    return keep(hit)
+
+
+def forget(session: str) -> Course[Removed]:
+    """Of `Store.forget` where the index is not in the log's engine: it comes after the log."""
+    name = operations.session_bytes(session)
+    removed: Removed = yield Forget(name)
+    try:
+        for log in (name, *lanes_of(name)[:1]):
+            yield Erase(log)
+    except HoldfastError as error:
+        raise OutcomeUnknown(
+            f"the session is erased from the log for good, but not from its index ({error}). "
+            "Vectors of it are left there. Forget it again when the index is back",
+            operation="forget",
+        ) from error
+    return Removed(removed.messages, removed.bytes, scrubbed=False, memories=removed.memories)
+
+
+def index_lag(mind: Mind, scope: str) -> Course[int]:
+    """Of `Store.index_lag`."""
+    session = operations.session_bytes(scope)
+    messages = yield from lag(session, mind.embedder)
+    memories = yield from lag(lanes_of(session)[0], mind.embedder)
+    return messages + memories
+
+
+def wait_for(mind: Mind, scope: str, timeout_s: float) -> Course[int]:
+    """Of `Store.wait_for`."""
+    session = operations.session_bytes(scope)
+    logs = (session, lanes_of(session)[0])
+    return (yield from catch_up(logs, mind.embedder, timeout_s=timeout_s))
+
+
+def reindex(mind: Mind, scope: str | None) -> Course[int]:
+    """Of `Store.reindex`: one log after another, each complete before the next."""
+    if scope is not None:
+        session = operations.session_bytes(scope)
+        logs = (session, lanes_of(session)[0])
+        return (yield from catch_up(logs, mind.embedder, timeout_s=REINDEX_S, anew=True))
+    done = 0
+    for lane in (b"", MEMORIES):
+        after: bytes | None = None
+        while names := (yield operations.all_names(lane, "", after)):
+            done += yield from catch_up(names, mind.embedder, timeout_s=REINDEX_S, anew=True)
+            after = names[-1]
+    return done
+
+
+def summarize(mind: Mind, session: str, keep: int) -> Course[Ack | None]:
+    """Of `Store.summarize`."""
+    operations.check_number(keep, "keep")
+    name = operations.session_bytes(session)
+    facts: Facts = yield Look(name)
+    return (yield from _summarize(mind, session, name, facts, facts.last - keep))
+
+
+def _summarize(
+    mind: Mind, session: str, name: bytes, facts: Facts, upto: int
+) -> Course[Ack | None]:
+    """Continue the running summary to a number, at most; None if there is nothing to add."""
+    if not end_of(facts):
+        return None
+    floor = facts.last - facts.count
+    before, covered = yield from _newest_summary(name, floor)
+    cut: Slice = yield Read(name, None, upto + 1, max(covered, floor))
+    messages = [message for _, message in _decoded(cut)]
+    whole = contexts.units(messages)
+    if whole and upto < facts.last and _is_open(whole[-1]):
+        whole.pop()  # its results may come after: the next summary has all of it
+    messages = [message for unit in whole for message in unit]
+    if not messages:
+        return None
+    first, last = covered + 1 if before else floor + 1, messages[-1].seq or 0
+    told = "" if before is None else text_of(before)
+    text = yield Work(lambda: mind.summarizer.summarize(told, messages))
+    made = {"first": first, "last": last, "by": mind.summarizer.name}
+    record = codec.encode(Message("summary", text, extra={"from": made}))
+    key = operations.key_digest(f"summary of {first} to {last}")
+    written = yield Derive(name, record, key, last)
+    return operations.ack(session, written)
+
+
+def _is_open(unit: Sequence[Message]) -> bool:
+    """Whether a call in it waits for a result."""
+    results = {message.extra.get("tool_call_id") for message in unit}
+    calls = {call for message in unit for call in contexts.calls_of(message)}
+    return bool(calls - results)
+
+
+def _newest_summary(name: bytes, floor: int) -> Course[tuple[Message | None, int]]:
+    """The summary that reaches furthest, and how far; none of what is gone."""
+    cut: Slice = yield Read(lanes_of(name)[1], SUMMARIES_READ)
+    best: tuple[Message | None, int] = (None, 0)
+    for _, message in _decoded(cut):
+        last = message.extra["from"]["last"]
+        if last > max(best[1], floor):
+            best = (message, last)
+    return best
+
+
+def context(
+    mind: Mind,
+    session: str,
+    query: str,
+    tokens: int,
+    *,
+    scope: str | None,
+    k: int,
+    count: contexts.Count | None,
+) -> Course[Context]:
+    """Of `Store.context`: assembled again if what it is made from has changed meanwhile."""
+    operations.check_number(tokens, "tokens")
+    name = operations.session_bytes(session)
+    about = operations.session_bytes(session if scope is None else scope)
+    logs = tuple(dict.fromkeys((name, about, *lanes_of(about)[:1], lanes_of(name)[1])))
+    for _ in range(CUT_TRIES):
+        before = yield from _facts(logs)
+        recalled = yield from recall(mind, scope or session, query, k, None, None)
+        made = yield from _parts(session, name, before[0], recalled, tokens)
+        found = contexts.assemble(made, tokens, count or contexts.estimate)
+        if (yield from _facts(logs)) != before:
+            continue
+        upto = _unspoken(found)
+        if not upto:
+            return found
+        if (yield from _summarize(mind, session, name, before[0], upto)) is None:
+            return found
+    raise EngineUnreachable(
+        f"{session!r} changed during each of {CUT_TRIES} tries to read it as of one instant. Try "
+        "again",
+        operation="context",
+    )
+
+
+def _unspoken(found: Context) -> int:
+    """Up to where a summary is wanted: older than every turn, and not told by anything yet."""
+    shown = [message.seq for message in found.turns if message.seq]
+    older = [last for _, last in found.left_out if not shown or last < shown[0]]
+    return max(older, default=0)
+
+
+def _facts(logs: Sequence[bytes]) -> Course[list[Facts]]:
+    found: list[Facts] = []
+    for log in logs:
+        facts: Facts = yield Look(log)
+        found += [facts]
+    return found
+
+
+def _parts(
+    session: str, name: bytes, facts: Facts, recalled: Recalled, tokens: int
+) -> Course[contexts.Parts]:
+    """No more is read than the budget can hold."""
+    floor = facts.last - facts.count
+    window = tokens // (contexts.MESSAGE_TOKENS + 1) + 1
+    newest: Slice = yield Read(name, window)
+    messages = [message for _, message in _decoded(newest)]
+    first = newest.rows[0][0] if newest.rows else 0
+    if first > floor + 1:
+        head: Slice = yield Read(name, HEAD, first, floor)
+        kept = [message for _, message in _decoded(head) if message.role in contexts.SYSTEM]
+        messages = [*kept, *messages]
+    summary, covered = yield from _newest_summary(name, floor)
+    last = end_of(facts)
+    return contexts.Parts(
+        session,
+        messages,
+        recalled.hits,
+        summary,
+        covered,
+        recalled.behind,
+        floor if last else 0,
+        last,
+    )

@@ -1,0 +1,228 @@
+"""Long-term memory on both doors of a store. See `courses` for what each operation does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from holdfast import operations
+from holdfast.commands import AsyncBackend, Backend
+from holdfast.drive import Index, carry_out, walk, walk_async
+from holdfast.model import Ack, Context, Recalled, Source
+
+if TYPE_CHECKING:
+    from holdfast.recall.context import Count
+    from holdfast.recall.courses import Filter, Mind
+
+
+def courses() -> ModuleType:
+    """Every operation of this room, which is entered when it is first used."""
+    from holdfast.recall import courses  # noqa: PLC0415 - it costs as much as `import holdfast`
+
+    return courses
+
+
+class _Thinking:
+    """What both doors need for it: where the index is, and what to think with."""
+
+    _index: Index | None
+    _chosen: Mind | None
+    _ttl_ms: int
+
+    @property
+    def _mind(self) -> Mind:
+        if self._chosen is None:
+            self._chosen = courses().mind(None, None)
+        return self._chosen
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+
+class LongTerm(_Thinking):
+    """The part of `Store` that remembers beyond a conversation."""
+
+    _backend: Backend
+
+    def remember(
+        self,
+        scope: str,
+        text: str,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        source: Source | None = None,
+    ) -> Ack:
+        """Keep a text for later questions in this scope (a user, a session); safe when it returns.
+
+        A memory is a record in a log beside the session of that name, with numbers of its
+        own: durable, ordered, exactly once with a `key`, exported, forgotten with the scope.
+        `source` says which messages it was made from; the same text from the same source
+        is kept once. `meta` is JSON, for `filter`.
+        """
+        self._check_open()
+        command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
+        return operations.ack(scope, self._backend.execute(command))
+
+    def recall(
+        self,
+        scope: str,
+        query: str,
+        *,
+        k: int = 5,
+        since: datetime | None = None,
+        filter: Filter | None = None,  # noqa: A002 - the word that everybody uses for it
+    ) -> Recalled:
+        """The k best of what was said and remembered in a scope, by meaning and by words.
+
+        The index follows the log first, so what was acknowledged before this call is found;
+        where that takes too long, `.behind` says how many records are missing (recallable).
+        `since` keeps what was made at that time or later; `filter` is fields that a
+        hit's `meta` must have, or a function of a hit. Raises if the embedder or the index
+        does not work: appends go on meanwhile, and nothing of them is missed later.
+        """
+        self._check_open()
+        found: Recalled = self._walk(courses().recall(self._mind, scope, query, k, since, filter))
+        return found
+
+    def context(
+        self,
+        session: str,
+        query: str,
+        *,
+        tokens: int,
+        scope: str | None = None,
+        k: int = 8,
+        count: Count | None = None,
+    ) -> Context:
+        """A prompt of at most so many tokens: system, memories, a running summary, newest turns.
+
+        All of one instant. Tool calls and their results come together or not at all. What
+        neither a turn nor the summary covers is named in `.left_out`; older turns that do not
+        fit are summarized first, in a record of their own. Memories are those of `scope`,
+        which is the session unless told. `count` counts the tokens of a text; without it they
+        are estimated, rather too many.
+        """
+        self._check_open()
+        course = courses().context(
+            self._mind, session, query, tokens, scope=scope, k=k, count=count
+        )
+        found: Context = self._walk(course)
+        return found
+
+    def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
+        """Bring the running summary up to all but the newest `keep`; None if it is there already.
+
+        It is a record that bears the numbers it was made from, written once however often a
+        crash repeats this, and not at all if they were forgotten meanwhile.
+        """
+        self._check_open()
+        written: Ack | None = self._walk(courses().summarize(self._mind, session, keep))
+        return written
+
+    def index_lag(self, scope: str) -> int:
+        """How many records of a scope its index has not followed yet."""
+        self._check_open()
+        lag: int = self._walk(courses().index_lag(self._mind, scope))
+        return lag
+
+    def wait_for(self, scope: str, *, timeout_s: float = 60.0) -> int:
+        """Let the index follow all that is in a scope now; how many records that were.
+
+        `EngineUnreachable` if the time is up before: what was done until then stays done.
+        """
+        self._check_open()
+        done: int = self._walk(courses().wait_for(self._mind, scope, timeout_s))
+        return done
+
+    def reindex(self, scope: str | None = None) -> int:
+        """Build the index of a scope anew from the log, or of all; how many records it has read."""
+        self._check_open()
+        done: int = self._walk(courses().reindex(self._mind, scope))
+        return done
+
+    def _walk(self, course: Any) -> Any:
+        return walk(course, self._backend, self._index)
+
+
+class AsyncLongTerm(_Thinking):
+    """The part of `AsyncStore` that remembers beyond a conversation."""
+
+    _backend: AsyncBackend
+
+    async def remember(
+        self,
+        scope: str,
+        text: str,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        source: Source | None = None,
+    ) -> Ack:
+        """See `Store.remember`."""
+        self._check_open()
+        command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
+        return operations.ack(scope, await carry_out(command, self._backend))
+
+    async def recall(
+        self,
+        scope: str,
+        query: str,
+        *,
+        k: int = 5,
+        since: datetime | None = None,
+        filter: Filter | None = None,  # noqa: A002 - the word that everybody uses for it
+    ) -> Recalled:
+        """See `Store.recall`."""
+        self._check_open()
+        found: Recalled = await self._walk(
+            courses().recall(self._mind, scope, query, k, since, filter)
+        )
+        return found
+
+    async def context(
+        self,
+        session: str,
+        query: str,
+        *,
+        tokens: int,
+        scope: str | None = None,
+        k: int = 8,
+        count: Count | None = None,
+    ) -> Context:
+        """See `Store.context`."""
+        self._check_open()
+        course = courses().context(
+            self._mind, session, query, tokens, scope=scope, k=k, count=count
+        )
+        found: Context = await self._walk(course)
+        return found
+
+    async def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
+        """See `Store.summarize`."""
+        self._check_open()
+        written: Ack | None = await self._walk(courses().summarize(self._mind, session, keep))
+        return written
+
+    async def index_lag(self, scope: str) -> int:
+        """See `Store.index_lag`."""
+        self._check_open()
+        lag: int = await self._walk(courses().index_lag(self._mind, scope))
+        return lag
+
+    async def wait_for(self, scope: str, *, timeout_s: float = 60.0) -> int:
+        """See `Store.wait_for`."""
+        self._check_open()
+        done: int = await self._walk(courses().wait_for(self._mind, scope, timeout_s))
+        return done
+
+    async def reindex(self, scope: str | None = None) -> int:
+        """See `Store.reindex`."""
+        self._check_open()
+        done: int = await self._walk(courses().reindex(self._mind, scope))
+        return done
+
+    async def _walk(self, course: Any) -> Any:
+        return await walk_async(course, self._backend, self._index)

