@@ -118,7 +118,7 @@ def test_export_and_load_move_everything(filled: Shell):
     assert (filled.folder / "all.jsonl").read_text("utf-8") == exported
     other = f"sqlite:///{filled.folder}/other.db"
     loaded = filled("load", "all.jsonl", "--store", other, "--json")
-    assert json.loads(loaded.stdout) == {"sessions": 2, "messages": 3, "present": 0}
+    assert json.loads(loaded.stdout) == {"sessions": 2, "messages": 3, "present": 0, "memories": 0}
     again = filled("load", "-", "--store", other, given=exported)
     assert again.stdout == "loaded: 0 session(s), 0 message(s); 2 were there already\n"
     assert filled("export", "--store", other).stdout == exported

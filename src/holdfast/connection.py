@@ -126,10 +126,8 @@ def _apart(url: str, index: str | None) -> tuple[str, str | None]:
             "a chroma:// URL names log and index in one: leave `index` out, or name the log's URL"
         )
     directory, query = url.removeprefix("chroma://").partition("?")[::2]
-    return (
-        f"sqlite://{directory.rstrip('/')}/memory.db{query and '?' + query}",
-        f"chroma://{directory}",
-    )
+    here = directory.rstrip("/")
+    return f"sqlite://{here}/memory.db{query and '?' + query}", f"chroma://{here}/chroma"
 
 
 def _mind(embedder: object, summarizer: object) -> Mind | None:

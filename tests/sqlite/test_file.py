@@ -28,7 +28,7 @@ def pragma(path: Path, name: str) -> int:
 def test_a_new_file_is_ours_and_in_wal_mode_with_full_sync(path: Path):
     with holdfast.connect(f"sqlite:///{path}") as store:
         assert pragma(path, "application_id") == int.from_bytes(b"HOLD")
-        assert pragma(path, "user_version") == 1
+        assert pragma(path, "user_version") == opening.SCHEMA_VERSION
         database = store._backend._database  # type: ignore[attr-defined]
         writer = database.writer._connection
         settings = {
@@ -84,10 +84,10 @@ def test_an_older_schema_is_brought_up_to_date(path: Path, monkeypatch: pytest.M
     with holdfast.connect(f"sqlite:///{path}") as store:
         store.append("s", say("from release one"))
     monkeypatch.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, "CREATE TABLE later (x)"])
-    monkeypatch.setattr(opening, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(opening, "SCHEMA_VERSION", opening.SCHEMA_VERSION + 1)
     with holdfast.connect(f"sqlite:///{path}") as store:
         assert texts(store.history("s")) == ["from release one"]
-    assert pragma(path, "user_version") == 2
+    assert pragma(path, "user_version") == opening.SCHEMA_VERSION
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -96,10 +96,10 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
     wrong = "CREATE TABLE half (x); CREATE TABLE sessions (again)"
     with monkeypatch.context() as patch:
         patch.setattr(opening, "MIGRATIONS", [*opening.MIGRATIONS, wrong])
-        patch.setattr(opening, "SCHEMA_VERSION", 2)
+        patch.setattr(opening, "SCHEMA_VERSION", opening.SCHEMA_VERSION + 1)
         with pytest.raises(holdfast.HoldfastError, match="already exists"):
             holdfast.connect(f"sqlite:///{path}")
-    assert pragma(path, "user_version") == 1
+    assert pragma(path, "user_version") == opening.SCHEMA_VERSION
     with holdfast.connect(f"sqlite:///{path}") as store:
         assert texts(store.history("s")) == ["safe"]
 

@@ -50,7 +50,8 @@ class Candidate:
 
     seq: int
     nearness: float
-    words: float
+    words: float | None
+    """None where the index knows no words: then the texts are asked."""
 
 
 class IndexCommand:

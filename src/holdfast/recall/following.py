@@ -107,8 +107,11 @@ def follow(
         upto = cut.rows[-1][0]
         after = 0 if anew else position.upto
         moved: Position = yield Extend(log, model, after, upto, entries, floor, anew)
+        if not moved.model and not anew:
+            position, anew = Position(model, floor, floor), True  # it was lost: from the beginning
+            continue
         if moved.model != model or moved.upto <= position.upto:
-            break  # forgotten meanwhile, or somebody with another model is at work
+            return moved  # forgotten meanwhile, or somebody with another model is at work
         position, anew, batch = moved, False, min(2 * batch, BATCH_MAX)
     return position
 

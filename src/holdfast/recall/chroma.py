@@ -1,0 +1,251 @@
+"""Chroma as an index over any log: a directory (`chroma:///dir`) or a server (`chroma+http://…`).
+
+It is a cache that may be lost: a power cut after its first persist can take a collection. So it
+holds numbers and vectors, no text; a collection that is gone, damaged or answers short is
+dropped and built anew from the log. One collection belongs to one log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from holdfast.commands import Command
+from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, UsageError
+from holdfast.recall.commands import Candidate, Erase, Extend, Followed, Position, Search
+from holdfast.recall.vectors import unpack
+
+R = TypeVar("R")
+BACKEND: Final = "chroma"
+PORT: Final = 8000
+_ASIDE_MAX: Final = 100
+
+
+class ChromaIndex:
+    """Index commands on Chroma. Safe to use from several threads; one at a time is at work."""
+
+    def __init__(self, url: str, namespace: bytes) -> None:
+        self._server: tuple[str, int] | None = None
+        self._folder = Path()
+        parts = urlsplit(url)
+        if parts.scheme == "chroma":
+            if parts.netloc or len(parts.path) <= 1:
+                raise UsageError(
+                    f"{url!r} names no directory. Write three slashes for a relative path "
+                    "(chroma:///memory), four for an absolute one"
+                )
+            self._folder = Path(unquote(parts.path[1:])).absolute()
+        else:
+            self._server = (parts.hostname or "localhost", parts.port or PORT)
+        self._place = url
+        self._namespace = namespace
+        self._client: Any = None
+        self._known: dict[bytes, tuple[Any, Position]] = {}
+        self._turn = threading.RLock()
+        _driver()
+
+    def execute(self, command: Command[R]) -> R:
+        """Carry out one command; once more with a new client if Chroma's own state was bad."""
+        step = _STEPS[type(command)]
+        with self._turn:
+            try:
+                return cast("R", self._try(step, command))
+            except Damaged:
+                self._let_go()
+            try:
+                return cast("R", self._try(step, command))
+            except Damaged:
+                if not isinstance(command, Followed):
+                    raise
+                return cast("R", Position())  # it follows nothing as it is, and is built anew
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._turn:
+            self._let_go()
+
+    def followed(self, command: Followed) -> Position:
+        """What the collection's own notes say, if it has as many entries as they say."""
+        if command.session in self._known:
+            return self._known[command.session][1]
+        collection = self._collection(command.session)
+        if collection is None:
+            return Position()
+        notes = collection.metadata or {}
+        if collection.count() != notes.get("entries"):
+            return Position()
+        position = Position(str(notes["model"]), int(notes["upto"]), int(notes["floor"]))
+        self._known[command.session] = (collection, position)
+        return position
+
+    def extend(self, command: Extend) -> Position:
+        """Entries first, then the note: a crash between the two repeats what changes nothing."""
+        if command.anew:
+            self.erase(Erase(command.session))
+        there = self.followed(Followed(command.session))
+        if there.upto != command.after or there.model not in {"", command.model}:
+            return there
+        if not there.model:
+            self.erase(Erase(command.session))
+        collection = self._known_collection(command.session) or self._made(command.session)
+        if command.entries:
+            collection.upsert(
+                ids=[str(entry.seq) for entry in command.entries],
+                embeddings=unpack([entry.vector for entry in command.entries]),
+            )
+        position = Position(command.model, command.upto, command.floor)
+        notes = {"model": command.model, "upto": command.upto, "floor": command.floor}
+        collection.modify(metadata={**notes, "entries": collection.count()})
+        self._known[command.session] = (collection, position)
+        return position
+
+    def search(self, command: Search) -> list[Candidate]:
+        """The nearest. Chroma knows nothing of words: whoever has the texts adds those."""
+        position = self.followed(Followed(command.session))
+        collection = self._known_collection(command.session)
+        if collection is None or position.model != command.model:
+            raise Damaged("Chroma has lost what was indexed", backend=BACKEND)
+        count = int((collection.metadata or {}).get("entries", 0))
+        wanted = min(command.limit, count)
+        if not wanted:
+            return []
+        found = collection.query(
+            query_embeddings=unpack([command.vector]), n_results=wanted, include=["distances"]
+        )
+        ids, distances = found["ids"][0], found["distances"][0]
+        if len(ids) < wanted:
+            raise Damaged(
+                f"Chroma gave {len(ids)} of {count} entries where {wanted} were asked for",
+                backend=BACKEND,
+            )
+        return [
+            Candidate(int(seq), 1 - float(far), None)
+            for seq, far in zip(ids, distances, strict=True)
+        ]
+
+    def erase(self, command: Erase) -> None:
+        """Drop the collection of a log; nothing if there is none."""
+        self._known.pop(command.session, None)
+        if self._collection(command.session) is not None:
+            self._opened().delete_collection(self._name(command.session))
+
+    def _try(self, step: Callable[[ChromaIndex, Any], Any], command: Any) -> Any:
+        try:
+            return step(self, command)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._mapped(error, command.operation) from error
+
+    def _mapped(self, error: Exception, operation: str) -> HoldfastError:
+        """Server down, or its data gone or damaged; it says so in many ways."""
+        words = f"({type(error).__name__}: {error}). The log is complete"
+        if self._server is not None and _is_away(error):
+            return EngineUnreachable(
+                f"Chroma at {self._place} does not answer {words}; the index goes on by itself "
+                "when the server is back",
+                operation=operation,
+                backend=BACKEND,
+            )
+        return Damaged(
+            f"Chroma at {self._place} cannot use what it has stored {words}; the index is built "
+            "anew from it",
+            operation=operation,
+            backend=BACKEND,
+        )
+
+    def _name(self, log: bytes) -> str:
+        digest = hashlib.blake2b(log, key=self._namespace[:64], digest_size=20).hexdigest()
+        return f"holdfast-{len(self._namespace)}-{digest}"
+
+    def _known_collection(self, log: bytes) -> Any:
+        return self._known[log][0] if log in self._known else None
+
+    def _collection(self, log: bytes) -> Any:
+        """The collection of a log; None if there is none."""
+        missing = _driver().errors.NotFoundError
+        try:
+            return self._opened().get_collection(self._name(log), embedding_function=None)
+        except missing:
+            return None
+
+    def _made(self, log: bytes) -> Any:
+        return self._opened().create_collection(
+            self._name(log),
+            embedding_function=None,
+            configuration={"hnsw": {"space": "cosine"}},
+        )
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            self._client = self._open()
+        return self._client
+
+    def _open(self) -> Any:
+        driver = _driver()
+        settings = driver.config.Settings(anonymized_telemetry=False)
+        if self._server is not None:
+            host, port = self._server
+            return driver.HttpClient(host, port, settings=settings)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return driver.PersistentClient(self._folder, settings)
+        except Exception:  # noqa: BLE001 - whatever it is, Chroma cannot read what is there
+            driver.api.client.SharedSystemClient.clear_system_cache()
+            self._set_aside()
+            return driver.PersistentClient(self._folder, settings)
+
+    def _set_aside(self) -> None:
+        """Chroma cannot open its directory: keep it under another name, begin an empty one."""
+        for number in range(1, _ASIDE_MAX):
+            aside = self._folder.with_name(f"{self._folder.name}.damaged-{number}")
+            if not aside.exists():
+                self._folder.rename(aside)
+                break
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def _let_go(self) -> None:
+        self._known.clear()
+        client, self._client = self._client, None
+        if client is not None:
+            # Chroma keeps one system for each directory alive for ever; a new one is needed.
+            client.close()
+
+
+def _driver() -> Any:
+    try:
+        import chromadb  # noqa: PLC0415 - an extra, and slow to import
+        import chromadb.api.client  # noqa: PLC0415
+        import chromadb.config  # noqa: PLC0415
+        import chromadb.errors  # noqa: PLC0415
+    except ImportError as error:
+        raise UsageError(
+            f"a chroma index needs a driver that is not installed ({error}). "
+            "Run: pip install 'holdfast[chroma,recall]'"
+        ) from error
+    return chromadb
+
+
+def _is_away(error: BaseException) -> bool:
+    """Whether no server answered, by the classes of the error and its causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) or type(seen).__module__.split(".")[0] in {
+            "httpx",
+            "httpcore",
+        }:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return "Could not connect" in str(error)
+
+
+_STEPS: Final[dict[Any, Callable[[ChromaIndex, Any], Any]]] = {
+    Followed: ChromaIndex.followed,
+    Extend: ChromaIndex.extend,
+    Search: ChromaIndex.search,
+    Erase: ChromaIndex.erase,
+}
