@@ -148,7 +148,7 @@ class Read(Command[Slice]):
 
 
 @dataclass(slots=True)
-class Pick(Command[Slice]):
+class Pick(Command[Sequence[tuple[int, bytes]]]):
     """The visible ones of these records, ascending; at one instant."""
 
     operation: ClassVar[str] = "recall"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from holdfast.commands import Command
+from holdfast.recall.vectors import nearness
 
 CANDIDATES_MAX: Final = 1024
 """Entries whose vectors are compared exactly; in a larger log a sketch of each chooses them."""
@@ -98,6 +99,16 @@ class Search(IndexCommand, Command[Sequence[Candidate]]):
     sketch: bytes
     words: Sequence[int]
     limit: int
+
+
+def nearest(search: Search, rows: Sequence[tuple[int, bytes, float]]) -> list[Candidate]:
+    """Of records with their vectors and what their words are worth: the nearest, and the worded."""
+    if not rows:
+        return []
+    near = nearness(search.vector, [vector for _, vector, _ in rows])
+    found = [Candidate(seq, at, worth) for (seq, _, worth), at in zip(rows, near, strict=True)]
+    found.sort(key=lambda one: -one.nearness)
+    return found[: search.limit] + [one for one in found[search.limit :] if one.words]
 
 
 @dataclass(slots=True)

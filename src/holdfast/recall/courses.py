@@ -52,6 +52,7 @@ from holdfast.recall.following import (
 from holdfast.recall.summaries import text_of
 from holdfast.recall.words import asked, rarity, weights
 
+Rows = Sequence[tuple[int, bytes]]
 Filter = Mapping[str, Any] | Callable[[Hit], bool]
 
 K_MAX: Final = 1000
@@ -160,8 +161,8 @@ def _ranked(
 
 def _with_words(search: Search, found: Sequence[Candidate]) -> Course[list[Candidate]]:
     """Candidates with how well their words fit, by their texts and among themselves."""
-    cut: Slice = yield Pick(search.session, sorted(one.seq for one in found))
-    texts = {seq: weights(text_of(message)) for seq, message in _decoded(cut)}
+    rows: Rows = yield Pick(search.session, sorted(one.seq for one in found))
+    texts = {seq: weights(text_of(message)) for seq, message in _decoded(rows)}
     often = Counter(term for known in texts.values() for term in known)
     of = len(found)
     return [
@@ -191,8 +192,8 @@ def _read(
     for log in logs:
         numbers = sorted(seq for _, of, seq in ranked if of == log)
         if numbers:
-            cut: Slice = yield Pick(log, numbers)
-            messages.update({(log, seq): found for seq, found in _decoded(cut)})
+            rows: Rows = yield Pick(log, numbers)
+            messages.update({(log, seq): found for seq, found in _decoded(rows)})
     return [
         _hit(scope, messages[log, seq], value, "message" if log == logs[0] else "memory")
         for value, log, seq in ranked
@@ -200,8 +201,8 @@ def _read(
     ]
 
 
-def _decoded(cut: Slice) -> Iterable[tuple[int, Message]]:
-    for seq, record in cut.rows:
+def _decoded(rows: Rows) -> Iterable[tuple[int, Message]]:
+    for seq, record in rows:
         try:
             yield seq, codec.decode(record, seq)
         except StoredDataError:
@@ -290,7 +291,7 @@ def _summarize(
     floor = facts.last - facts.count
     before, covered = yield from _newest_summary(name, floor)
     cut: Slice = yield Read(name, None, upto + 1, max(covered, floor))
-    messages = [message for _, message in _decoded(cut)]
+    messages = [message for _, message in _decoded(cut.rows)]
     whole = contexts.units(messages)
     if whole and upto < facts.last and _is_open(whole[-1]):
         whole.pop()  # its results may come after: the next summary has all of it
@@ -318,7 +319,7 @@ def _newest_summary(name: bytes, floor: int) -> Course[tuple[Message | None, int
     """The summary that reaches furthest, and how far; none of what is gone."""
     cut: Slice = yield Read(lanes_of(name)[1], SUMMARIES_READ)
     best: tuple[Message | None, int] = (None, 0)
-    for _, message in _decoded(cut):
+    for _, message in _decoded(cut.rows):
         last = message.extra["from"]["last"]
         if last > max(best[1], floor):
             best = (message, last)
@@ -381,11 +382,11 @@ def _parts(
     floor = facts.last - facts.count
     window = tokens // (contexts.MESSAGE_TOKENS + 1) + 1
     newest: Slice = yield Read(name, window)
-    messages = [message for _, message in _decoded(newest)]
+    messages = [message for _, message in _decoded(newest.rows)]
     first = newest.rows[0][0] if newest.rows else 0
     if first > floor + 1:
         head: Slice = yield Read(name, HEAD, first, floor)
-        kept = [message for _, message in _decoded(head) if message.role in contexts.SYSTEM]
+        kept = [message for _, message in _decoded(head.rows) if message.role in contexts.SYSTEM]
         messages = [*kept, *messages]
     summary, covered = yield from _newest_summary(name, floor)
     last = end_of(facts)

@@ -13,13 +13,26 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.postgres import requests as answers
+from holdfast.backends.postgres.entries import ENTRIES, EntryRequests, found
 from holdfast.backends.postgres.lanes import Pending
 from holdfast.backends.postgres.mapping import BACKEND, ConnectionLost, Contended
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
 from holdfast.backends.postgres.requests import READS, Request, Requests, Rows
-from holdfast.commands import Command, Forget, Put, Read, Rewrite, Slice, Written
+from holdfast.commands import (
+    Append,
+    Command,
+    Derive,
+    Forget,
+    Put,
+    Read,
+    Rewrite,
+    Slice,
+    Written,
+    orphaned,
+)
 from holdfast.errors import Conflict, EngineFull, HoldfastError
 from holdfast.model import Durability
+from holdfast.recall.commands import Search
 
 R = TypeVar("R")
 
@@ -52,6 +65,7 @@ class Courses:
 
     def __init__(self, requests: Requests, replicas: Replicas) -> None:
         self._requests = requests
+        self._entries = EntryRequests(requests)
         self._replicas = replicas
         self._sweep_at_s = 0.0
 
@@ -65,6 +79,13 @@ class Courses:
             return self._forget(command)
         if isinstance(command, Put):
             return self._put(command)
+        return self._of_memory(command)
+
+    def _of_memory(self, command: Command[Any]) -> Course[Any]:
+        if isinstance(command, Derive):
+            return self._derive(command)
+        if isinstance(command, Search):
+            return self._search(command)
         return self._one(command)
 
     def append(self, group: Sequence[Pending]) -> Course[None]:
@@ -121,9 +142,27 @@ class Courses:
             backend=BACKEND,
         )
 
+    def _derive(self, command: Derive) -> Course[Written]:
+        [row] = yield from _ask(PRIMARY, self._entries.derive(command))
+        if row[0] == "orphaned":
+            raise orphaned(command.source, backend=BACKEND)
+        outcome = answers.written(Append(command.session, ()), row)
+        if not isinstance(outcome, Written):
+            raise outcome or AssertionError(row)
+        yield from self._after_write([outcome])
+        return outcome
+
+    def _search(self, command: Search) -> Course[Any]:
+        return found(command, (yield from _ask(PRIMARY, self._entries.search(command))))
+
     def _one(self, command: Command[R]) -> Course[R]:
-        make, reply = READS[type(command)]
-        result: R = reply((yield from _ask(PRIMARY, make(self._requests, command))))
+        if type(command) in READS:
+            make, reply = READS[type(command)]
+            rows = yield from _ask(PRIMARY, make(self._requests, command))
+        else:
+            ask, reply = ENTRIES[type(command)]
+            rows = yield from _ask(PRIMARY, ask(self._entries, command))
+        result: R = reply(rows)
         return result
 
     def _read(self, command: Read) -> Course[Slice]:

@@ -17,6 +17,8 @@ SELECT * FROM {schema}.rewrite({namespace}, %b, {terms}, {numbers_max}, %b::byte
 
 -- name: forget
 SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
+UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
+UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
 -- name: put
 SELECT {schema}.put(

@@ -28,6 +28,7 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    lanes_of,
 )
 from holdfast.errors import Conflict, EngineFull, HoldfastError
 from holdfast.model import Durability, SessionState
@@ -63,11 +64,19 @@ class Requests:
             "{terms}": f"{int(require)}, {lock_timeout_ms}",
             "{numbers_max}": str(limits.NUMBER_MAX),
         }
-        self._sql = {name: in_schema(text, schema, constants) for name, text in SQL.items()}
+        self._schema, self._constants = schema, constants
+        self._sql = self.prepared(SQL)
         self._plain, self._full = (
             [_spelt_out(self._sql["append"], count, rest) for count in range(SPELT_OUT_MAX + 1)]
             for rest in (b"'', -1, -1", b"%b, %b, %b")
         )
+
+    def prepared(
+        self, queries: Mapping[str, str], more: Mapping[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """Queries of a file with all that stays the same put in."""
+        constants = {**self._constants, **(more or {})}
+        return {name: in_schema(text, self._schema, constants) for name, text in queries.items()}
 
     def append(self, group: Sequence[Append]) -> Request:
         """Appends in one statement; those to one session stand together, sessions are sorted."""
@@ -102,8 +111,8 @@ class Requests:
         return self._write("rewrite", "rewrite", command.session, *rest)
 
     def forget(self, command: Forget) -> Request:
-        """See `Forget`."""
-        return self._write("forget", "forget", command.session)
+        """See `Forget`: the session, then the logs beside it, in one statement."""
+        return self._write("forget", "forget", command.session, *lanes_of(command.session))
 
     def put(self, command: Put) -> Request:
         """See `Put`."""
@@ -214,8 +223,13 @@ def written(command: Append | Rewrite, row: Row) -> Written | HoldfastError | No
 
 def removed(rows: Rows) -> Removed:
     """Deleted rows stay in PostgreSQL's files until VACUUM, and in its log for longer: not scrubbed."""
-    [(known, messages, size)] = rows
-    return Removed(messages, size, scrubbed=not known)
+    [(_, messages, _), *beside] = rows
+    return Removed(
+        messages,
+        sum(size for _, _, size in rows),
+        scrubbed=not any(known for known, _, _ in rows),
+        memories=sum(count for _, count, _ in beside),
+    )
 
 
 def page(command: Read, rows: Rows) -> Slice:

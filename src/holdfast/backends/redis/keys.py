@@ -3,6 +3,9 @@
     hf:{default.user-42}:head    hash: last number, floor, bytes, time to live, state; for ever
     hf:{default.user-42}:log     list of records; expires as a whole
     hf:{default.user-42}:keys    hash: idempotency key -> numbers; for ever
+    hf:{default.user-42}:followed, …:entries    the index of the log; derived, expires with it
+    hf:{default.user-42}:memories:head, …       the same for what was remembered beside it
+    hf:{default.user-42}:summaries:head, …      and for its summaries
     hf:{default}:names           sorted set of session names, of every session that ever was
 
 Bytes outside `A-Z a-z 0-9 _ - ~` are written as `%41`, so that neither a dot nor a brace of an
@@ -17,8 +20,11 @@ from urllib.parse import quote_from_bytes
 
 from redis.crc import key_slot
 
+from holdfast.commands import MEMORIES, SUMMARIES
+
 SLOTS: Final = 16_384
 NAMES_KEPT: Final = 1024
+_LANES: Final = {MEMORIES: b"memories", SUMMARIES: b"summaries"}
 
 
 def _quoted(data: bytes) -> bytes:
@@ -45,6 +51,10 @@ class Keys:
         return stem + b"staged-log:" + token, stem + b"staged-keys:" + token
 
     def _stem(self, name: bytes) -> bytes:
+        """A log beside a session is in the session's slot: one step can reach both."""
+        for lane, word in _LANES.items():
+            if name.startswith(lane):
+                return b"hf:{%b.%b}:%b:" % (self._space, _quoted(name[len(lane) :]), word)
         return b"hf:{%b.%b}:" % (self._space, _quoted(name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis import scripts
+from holdfast.backends.redis import entries, scripts
 from holdfast.backends.redis.keys import Keys, slot_of
 from holdfast.backends.redis.mapping import BACKEND
 from holdfast.backends.redis.scripts import Script
@@ -13,9 +13,11 @@ from holdfast.commands import (
     Append,
     Command,
     Copy,
+    Derive,
     Facts,
     Forget,
     Look,
+    Pick,
     Put,
     Read,
     Removed,
@@ -24,9 +26,12 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    lanes_of,
+    orphaned,
 )
 from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
 from holdfast.model import Durability, SessionState
+from holdfast.recall.commands import Extend, Followed, Position, Search
 
 Parse = Callable[[Any, Durability], Any]
 NEVER: Final = Facts(SessionState.NEVER)
@@ -163,14 +168,62 @@ def _rewrite(command: Rewrite, keys: Keys) -> Request:
 
 
 def _forget(command: Forget, keys: Keys) -> Request:
+    logs = (command.session, *lanes_of(command.session))
     args: list[bytes] = []
     return Request(
         command.operation,
         scripts.FORGET,
-        keys.session(command.session),
+        tuple(key for log in logs for key in keys.session(log)),
         args,
         _removed,
         writes=True,
+    )
+
+
+def _derive(command: Derive, keys: Keys) -> Request:
+    _, lane = lanes_of(command.session)
+    source = keys.session(command.session)
+    return Request(
+        command.operation,
+        scripts.DERIVE,
+        (*keys.session(lane), *source[:2]),
+        [b"", b"-1", command.key, command.record, b"%d" % command.source],
+        lambda reply, level: _derived(reply, level, command),
+        writes=True,
+        name=lane,
+        index=keys.index,
+    )
+
+
+def _pick(command: Pick, keys: Keys) -> Request:
+    numbers = [b"%d" % number for number in command.numbers]
+    return Request(command.operation, scripts.PICK, keys.session(command.session), numbers, _picked)
+
+
+def _followed(command: Followed, keys: Keys) -> Request:
+    names = keys.session(command.session)
+    return Request(command.operation, scripts.FOLLOWED, names, (), _position)
+
+
+def _extend(command: Extend, keys: Keys) -> Request:
+    at = (command.model.encode(), b"%d" % command.after, b"%d" % command.upto)
+    return Request(
+        command.operation,
+        scripts.EXTEND,
+        keys.session(command.session),
+        [*at, b"%d" % command.floor, b"%d" % command.anew, *map(entries.pack, command.entries)],
+        _position,
+        writes=True,
+    )
+
+
+def _search(command: Search, keys: Keys) -> Request:
+    return Request(
+        command.operation,
+        scripts.FOLLOWED,
+        keys.session(command.session),
+        [command.model.encode()],
+        lambda reply, _: entries.find(command, _checked(reply)[4]),
     )
 
 
@@ -236,6 +289,11 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
     Read: _read,
     Look: _look,
     Take: _take,
+    Derive: _derive,
+    Pick: _pick,
+    Followed: _followed,
+    Extend: _extend,
+    Search: _search,
 }
 
 
@@ -292,7 +350,23 @@ def _removed(reply: Any, _level: Durability) -> Removed:
     if reply[0] == b"never":
         return Removed(0, 0, scrubbed=True)
     # The append-only file keeps what was deleted until the engine rewrites it.
-    return Removed(int(reply[1]), int(reply[2]), scrubbed=False)
+    return Removed(int(reply[1]), int(reply[2]), scrubbed=False, memories=int(reply[3]))
+
+
+def _derived(reply: Any, level: Durability, command: Derive) -> Written:
+    if isinstance(reply, list) and reply[0] == b"orphaned":
+        raise orphaned(command.source, backend=BACKEND)
+    return _written(reply, level, Append(command.session, ()))
+
+
+def _picked(reply: Any, _level: Durability) -> list[tuple[int, bytes]]:
+    _, *found = _checked(reply)
+    return [(int(seq), record) for seq, record in zip(found[::2], found[1::2], strict=True)]
+
+
+def _position(reply: Any, _level: Durability) -> Position:
+    _, model, upto, floor, *_ = _checked(reply)
+    return Position(model.decode(), int(upto), int(floor))
 
 
 def _slice(reply: Any, _level: Durability) -> Slice:

@@ -36,4 +36,11 @@ LOOK: Final = _load("look", "head")
 TAKE: Final = _load("take", "head")
 PUT: Final = _load("put", "head")
 STAGE: Final = _load("stage")
-ALL: Final = (APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE)
+PICK: Final = _load("pick", "head")
+DERIVE: Final = _load("derive", "head", "add")
+FOLLOWED: Final = _load("followed", "head")
+EXTEND: Final = _load("extend", "head")
+ALL: Final = (
+    *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
+    *(PICK, DERIVE, FOLLOWED, EXTEND),
+)

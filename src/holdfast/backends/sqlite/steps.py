@@ -166,13 +166,12 @@ def search(tables: Tables, command: Search, now_ms: int) -> list[Candidate]:
     return tables.candidates(row, command)
 
 
-def pick(tables: Tables, command: Pick, now_ms: int) -> Slice:
+def pick(tables: Tables, command: Pick, now_ms: int) -> Sequence[tuple[int, bytes]]:
     """Some records of what is visible."""
     row = tables.session(command.session)
-    if row is None:
-        return Slice(SessionState.NEVER, 0, ())
-    end = row.end_at(now_ms)
-    return Slice(row.state_at(now_ms), end, tables.picked(row, command.numbers) if end else ())
+    if row is None or not row.end_at(now_ms):
+        return ()
+    return tables.picked(row, command.numbers)
 
 
 def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:

@@ -10,6 +10,12 @@ end
 local LAYOUT = '1'
 local CHUNK = 1000 -- Lua cannot unpack many more arguments at once
 
+-- The index of this log; in its slot, since the braces of its name are the same.
+local function index_keys()
+    local stem = string.sub(KEYS[1], 1, -5)
+    return stem .. 'followed', stem .. 'entries'
+end
+
 local function whole(number)
     return string.format('%.0f', number)
 end
@@ -61,6 +67,9 @@ local function clear(head)
     if head.there > 0 then
         redis.call('UNLINK', KEYS[2])
     end
+    if head.exists then
+        redis.call('UNLINK', index_keys())
+    end
     head.floor, head.bytes = head.last, 0
 end
 
@@ -88,10 +97,13 @@ end
 
 -- The room of the log is freed by the engine itself, not before the session has expired.
 local function release_log(head)
-    if head.exp then
-        redis.call('PEXPIREAT', KEYS[2], whole(head.exp))
-    else
-        redis.call('PERSIST', KEYS[2])
+    local followed, entries = index_keys()
+    for _, key in ipairs({ KEYS[2], followed, entries }) do
+        if head.exp then
+            redis.call('PEXPIREAT', key, whole(head.exp))
+        else
+            redis.call('PERSIST', key)
+        end
     end
 end
 

@@ -1,0 +1,50 @@
+-- The index of one log. What requests.py puts in is the same as in queries.sql.
+
+-- name: pick
+SELECT m.seq, m.record FROM {schema}.sessions s JOIN {schema}.messages m ON m.session = s.id
+WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
+  AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
+  AND m.seq > s.floor AND m.seq = ANY (%b::bigint[])
+ORDER BY m.seq
+
+-- name: derive
+SELECT * FROM {schema}.derive({namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint, %b, %b)
+
+-- name: followed
+SELECT f.model, f.upto, s.floor FROM {schema}.sessions s JOIN {schema}.followed f ON f.session = s.id
+WHERE s.namespace = {namespace} AND s.name = %b
+
+-- name: extend
+SELECT * FROM {schema}.extend(
+    {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b,
+    %b::bigint[], %s::text[], %b::bytea[], %b::bigint[], %b::bigint[], %b::float8[])
+
+-- name: search
+-- The rarest words until they stand in too many records, at least one; then the records whose
+-- sketches are nearest. The vectors are compared by the client.
+WITH s AS MATERIALIZED (
+    SELECT s.id, s.last - s.floor AS count FROM {schema}.sessions s
+    JOIN {schema}.followed f ON f.session = s.id AND f.model = %s
+    WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
+      AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
+), counts AS (
+    SELECT w.term, count(*) AS n FROM s JOIN {schema}.words w ON w.session = s.id
+    WHERE w.term = ANY (%b::bigint[]) GROUP BY w.term
+), ordered AS (
+    SELECT term, n, sum(n) OVER (ORDER BY n, term) AS spent, row_number() OVER (ORDER BY n, term) AS place
+    FROM counts
+), chosen AS (
+    SELECT o.term, ln(1 + (s.count - o.n + 0.5) / (o.n + 0.5)) AS rarity FROM s, ordered o
+    WHERE o.spent <= {postings_max} OR o.place = 1
+), worded AS MATERIALIZED (
+    SELECT w.seq, sum(w.weight * c.rarity)::float8 AS score
+    FROM s CROSS JOIN chosen c JOIN {schema}.words w ON w.session = s.id AND w.term = c.term
+    GROUP BY w.seq ORDER BY score DESC LIMIT %b::bigint
+), near AS MATERIALIZED (
+    SELECT e.seq FROM s JOIN {schema}.entries e ON e.session = s.id
+    ORDER BY bit_count(e.sketch # (%s::text)::bit varying) LIMIT %b::bigint
+)
+SELECT e.seq, e.vector, coalesce(w.score, 0)
+FROM s JOIN {schema}.entries e ON e.session = s.id
+    AND e.seq IN (SELECT seq FROM near UNION SELECT seq FROM worded)
+LEFT JOIN worded w ON w.seq = e.seq
