@@ -81,11 +81,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 
 
 @contextmanager
-def opened(url: str, namespace: str, *, create: bool = False) -> Iterator[Store]:
+def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> Iterator[Store]:
     """The store of a command. To look at a file that is not there must not create it."""
-    if not create and url.startswith("sqlite:") and "mode=" not in url:
+    if not create and url.startswith(("sqlite:", "chroma:")) and "mode=" not in url:
         url += ("&" if "?" in url else "?") + "mode=rw"
-    with connect(url, namespace=namespace) as store:
+    with connect(url, namespace=namespace, **more) as store:
         yield store
 
 
@@ -170,6 +170,26 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
     """Read sessions from an export; each one is loaded whole or not at all."""
     with opened(url, namespace, create=True) as store:
         terminal.show_loaded(store.load(file), as_json)
+
+
+@main.command()
+@click.argument("scope", required=False)
+@store_options
+@click.option("--embedder", help="minilm (unless told) or wordllama.")
+@click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
+@json_option
+def reindex(
+    scope: str | None,
+    url: str,
+    namespace: str,
+    embedder: str | None,
+    index: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Build the index of a scope, or of all, anew from the log."""
+    with opened(url, namespace, embedder=embedder, index=index) as store:
+        terminal.show_reindexed(store.reindex(scope), as_json)
 
 
 def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:

@@ -80,6 +80,14 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
     )
 
 
+def show_reindexed(records: int, as_json: bool) -> None:
+    """How much an index was built from."""
+    if as_json:
+        _print_json({"records": records})
+    else:
+        print(f"indexed anew: {records} record(s)")
+
+
 def show_engines(found: Iterable[Found], as_json: bool) -> None:
     """The engines of this machine, then how to get the others."""
     if as_json:

@@ -16,7 +16,19 @@ from typing import Any, Protocol, Self, TypeVar
 import apsw
 
 import holdfast
-from holdfast import Ack, AsyncStore, Durability, Erased, History, Loaded, Message, Stat, Store
+from holdfast import (
+    Ack,
+    AsyncStore,
+    Context,
+    Durability,
+    Erased,
+    History,
+    Loaded,
+    Message,
+    Recalled,
+    Stat,
+    Store,
+)
 
 T = TypeVar("T")
 
@@ -124,6 +136,27 @@ class AsyncDoor:
 
     def load(self, lines: Iterable[str]) -> Loaded:
         return self._run(self.store.load(lines))
+
+    def remember(self, *args: Any, **settings: Any) -> Ack:
+        return self._run(self.store.remember(*args, **settings))
+
+    def recall(self, *args: Any, **settings: Any) -> Recalled:
+        return self._run(self.store.recall(*args, **settings))
+
+    def context(self, *args: Any, **settings: Any) -> Context:
+        return self._run(self.store.context(*args, **settings))
+
+    def summarize(self, *args: Any, **settings: Any) -> Ack | None:
+        return self._run(self.store.summarize(*args, **settings))
+
+    def index_lag(self, scope: str) -> int:
+        return self._run(self.store.index_lag(scope))
+
+    def wait_for(self, scope: str, **settings: Any) -> int:
+        return self._run(self.store.wait_for(scope, **settings))
+
+    def reindex(self, scope: str | None = None) -> int:
+        return self._run(self.store.reindex(scope))
 
     def close(self) -> None:
         if not self.closed:

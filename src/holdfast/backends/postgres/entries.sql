@@ -12,7 +12,8 @@ SELECT * FROM {schema}.derive({namespace}, %b, {terms}, {numbers_max}, %b, %b::b
 
 -- name: followed
 SELECT f.model, f.upto, s.floor FROM {schema}.sessions s JOIN {schema}.followed f ON f.session = s.id
-WHERE s.namespace = {namespace} AND s.name = %b
+WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
+  AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
 
 -- name: extend
 SELECT * FROM {schema}.extend(

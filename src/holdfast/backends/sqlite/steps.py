@@ -152,10 +152,10 @@ def extend(ledger: Ledger, command: Extend, now_ms: int, _level: Durability) -> 
     return Position(command.model, command.upto, row.floor)
 
 
-def followed(tables: Tables, command: Followed, _now_ms: int) -> Position:
-    """How far the index of a log is."""
+def followed(tables: Tables, command: Followed, now_ms: int) -> Position:
+    """How far the index of a log is; nowhere, where nothing can be seen of the log."""
     row = tables.session(command.session)
-    return Position() if row is None else tables.followed(row)
+    return tables.followed(row) if row is not None and row.end_at(now_ms) else Position()
 
 
 def search(tables: Tables, command: Search, now_ms: int) -> list[Candidate]:
