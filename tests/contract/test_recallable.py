@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import (
     Conflict,
     EngineUnreachable,
@@ -293,17 +294,16 @@ def test_a_context_keeps_its_budget_and_covers_everything(store: AnyStore):
         store.context("u", "x", tokens=3)
 
 
-def test_an_index_goes_on_by_itself_after_sigkill_in_the_middle(open_store: Opener):
-    open_store(embedder=Letters()).close()
+def test_an_index_goes_on_by_itself_after_sigkill_in_the_middle(harness: Harness):
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.recall.indexer", open_store.harness.url],
+        [sys.executable, "-m", "tests.recall.indexer", harness.url],
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )
     assert killed.returncode == -signal.SIGKILL, "it ends itself between two batches"
     assert killed.stdout == b"200\n", "every append was acknowledged"
-    store = open_store(embedder=Letters())
-    assert store.index_lag("u") == 200 - 32 - 64, "two batches are done, the third is not"
-    assert store.wait_for("u") == 200 - 32 - 64
-    every = store.recall("u", "item", k=1000)
+    with holdfast.connect(harness.url, embedder=Letters()) as store:
+        assert store.index_lag("u") == 200 - 32 - 64, "two batches are done, the third is not"
+        assert store.wait_for("u") == 200 - 32 - 64
+        every = store.recall("u", "item", k=1000)
     assert sorted(hit.seq for hit in every) == list(range(1, 201)), "each once"

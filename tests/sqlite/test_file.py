@@ -12,7 +12,10 @@ import pytest
 import holdfast
 from holdfast import Damaged, FormatTooNew, UsageError
 from holdfast.backends.sqlite import connection as opening
+from holdfast.recall import vectors
+from holdfast.recall.words import term_hash
 from tests.contract.harness import say, texts
+from tests.recall.models import Letters
 
 
 @pytest.fixture
@@ -150,3 +153,25 @@ def test_a_truncated_file_is_damage(path: Path):
     with pytest.raises(Damaged):
         with holdfast.connect(f"sqlite:///{path}") as store:
             store.history("s")
+
+
+def test_nothing_of_a_forgotten_scope_is_left_in_the_index(path: Path):
+    model = Letters()
+    secret = "the secret of Xiao Li"
+    with holdfast.connect(f"sqlite:///{path}", embedder=model) as store:
+        store.append("u", say(secret))
+        store.remember("u", secret + "!")
+        store.remember("other", "stays")
+        assert len(store.recall("u", "secret")) == 2
+        store.wait_for("other")
+        [packed] = vectors.pack(model.embed([secret]), model="m", count=1, dimension=64)
+        term = term_hash("secret").to_bytes(8, "big", signed=True)
+        traces = {"vector": packed.vector, "word": term, "text": secret.encode()}
+        store.recall("u", "x")
+        files = [path, path.with_name(f"{path.name}-wal")]
+        before = b"".join(file.read_bytes() for file in files)
+        assert all(trace in before for trace in traces.values()), "the test knows what to look for"
+        assert store.forget("u").scrubbed
+        after = b"".join(file.read_bytes() for file in files)
+        assert [name for name, trace in traces.items() if trace in after] == []
+        assert store.recall("other", "stays")

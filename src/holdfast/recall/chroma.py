@@ -22,6 +22,7 @@ from holdfast.recall.vectors import unpack
 R = TypeVar("R")
 BACKEND: Final = "chroma"
 PORT: Final = 8000
+REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
 
 
@@ -190,12 +191,16 @@ class ChromaIndex:
         settings = driver.config.Settings(anonymized_telemetry=False)
         if self._server is not None:
             host, port = self._server
-            return driver.HttpClient(host, port, settings=settings)
+            client = driver.HttpClient(host, port, settings=settings)
+            session = _session(client)
+            if session is not None:  # Chroma's own would wait for ever
+                session.timeout = REPLY_TIMEOUT_S
+            return client
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             return driver.PersistentClient(self._folder, settings)
         except Exception:  # noqa: BLE001 - whatever it is, Chroma cannot read what is there
-            driver.api.client.SharedSystemClient.clear_system_cache()
+            driver.api.client.SharedSystemClient.clear_system_cache()  # it keeps what failed
             self._set_aside()
             return driver.PersistentClient(self._folder, settings)
 
@@ -212,8 +217,10 @@ class ChromaIndex:
         self._known.clear()
         client, self._client = self._client, None
         if client is not None:
-            # Chroma keeps one system for each directory alive for ever; a new one is needed.
+            session = _session(client)
             client.close()
+            if session is not None:
+                session.close()
 
 
 def _driver() -> Any:
@@ -228,6 +235,11 @@ def _driver() -> Any:
             "Run: pip install 'holdfast[chroma,recall]'"
         ) from error
     return chromadb
+
+
+def _session(client: Any) -> Any:
+    """The HTTP connections of a client, which it neither bounds in time nor closes; None if local."""
+    return getattr(getattr(client, "_server", None), "_session", None)
 
 
 def _is_away(error: BaseException) -> bool:

@@ -41,7 +41,6 @@ from holdfast.recall.commands import Candidate, Erase, Search
 from holdfast.recall.following import (
     Course,
     Work,
-    behind,
     catch_up,
     embed,
     end_of,
@@ -53,10 +52,12 @@ from holdfast.recall.summaries import text_of
 from holdfast.recall.words import asked, rarity, weights
 
 Rows = Sequence[tuple[int, bytes]]
+Known = dict[tuple[bytes, int], Message]
+"""What has been read of logs during one recall."""
 Filter = Mapping[str, Any] | Callable[[Hit], bool]
 
 K_MAX: Final = 1000
-SEARCH_MIN: Final = 64
+SEARCH_MIN: Final = 24
 CATCH_UP_S: Final = 0.5
 """How long one recall may spend on catching up before it answers, and says how far behind it is."""
 WORDS_WORTH: Final = 0.2
@@ -110,13 +111,14 @@ def recall(
     _check(query, k, since)
     logs = (session, lanes_of(session)[0])
     limit = limits.RECALL_FILTERED_MAX if since or keep else max(SEARCH_MIN, 2 * k)
-    ranked, left = yield from _ranked(mind, logs, query, limit)
+    known: Known = {}
+    ranked, left = yield from _ranked(mind, logs, query, limit, known)
     hits: list[Hit] = []
     for begin in range(0, len(ranked), max(k, 1)):
         if len(hits) >= k:
             break
         part = ranked[begin : begin + k]
-        found = yield from _read(scope, logs, part)
+        found = yield from _read(scope, logs, part, known)
         hits += [hit for hit in found if _wanted(hit, since, keep)]
     return Recalled(tuple(hits[:k]), left, model_of(mind.embedder))
 
@@ -131,7 +133,7 @@ def _check(query: object, k: object, since: object) -> None:
 
 
 def _ranked(
-    mind: Mind, logs: Sequence[bytes], query: str, limit: int
+    mind: Mind, logs: Sequence[bytes], query: str, limit: int, known: Known
 ) -> Course[tuple[list[tuple[float, bytes, int]], int]]:
     """(score, log, number), best first; and how many records were not looked at."""
     model = model_of(mind.embedder)
@@ -142,27 +144,31 @@ def _ranked(
     left = 0
     for log in logs:
         facts: Facts = yield Look(log)
-        position = yield from follow(log, facts, mind.embedder, until_s=until_s)
+        _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s)
         if not end_of(facts):
             continue
         search = Search(log, model, packed.vector, packed.sketch, terms, limit)
         try:
             found: Sequence[Candidate] = yield search
         except Damaged:  # an index that has lost its data is built anew, and asked again
-            position = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=True)
+            _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=True)
             found = yield search
-        left += behind(facts, position, model)
+        left += behind
         if any(one.words is None for one in found):
-            found = yield from _with_words(search, found)
+            found = yield from _with_words(search, found, known)
         ranked += [(score(one), log, one.seq) for one in found]
     # Of two that are equally good the newer one is shown first.
     return sorted(ranked, key=lambda one: (-one[0], -one[2])), left
 
 
-def _with_words(search: Search, found: Sequence[Candidate]) -> Course[list[Candidate]]:
+def _with_words(
+    search: Search, found: Sequence[Candidate], known: Known
+) -> Course[list[Candidate]]:
     """Candidates with how well their words fit, by their texts and among themselves."""
     rows: Rows = yield Pick(search.session, sorted(one.seq for one in found))
-    texts = {seq: weights(text_of(message)) for seq, message in _decoded(rows)}
+    messages = dict(_decoded(rows))
+    known.update({(search.session, seq): message for seq, message in messages.items()})
+    texts = {seq: weights(text_of(message)) for seq, message in messages.items()}
     often = Counter(term for known in texts.values() for term in known)
     of = len(found)
     return [
@@ -185,19 +191,18 @@ def score(one: Candidate) -> float:
 
 
 def _read(
-    scope: str, logs: Sequence[bytes], ranked: Sequence[tuple[float, bytes, int]]
+    scope: str, logs: Sequence[bytes], ranked: Sequence[tuple[float, bytes, int]], known: Known
 ) -> Course[list[Hit]]:
     """What the log says under these numbers; an index cannot show what is not there any more."""
-    messages: dict[tuple[bytes, int], Message] = {}
     for log in logs:
-        numbers = sorted(seq for _, of, seq in ranked if of == log)
+        numbers = sorted(seq for _, of, seq in ranked if of == log and (log, seq) not in known)
         if numbers:
             rows: Rows = yield Pick(log, numbers)
-            messages.update({(log, seq): found for seq, found in _decoded(rows)})
+            known.update({(log, seq): found for seq, found in _decoded(rows)})
     return [
-        _hit(scope, messages[log, seq], value, "message" if log == logs[0] else "memory")
+        _hit(scope, known[log, seq], value, "message" if log == logs[0] else "memory")
         for value, log, seq in ranked
-        if (log, seq) in messages
+        if (log, seq) in known
     ]
 
 

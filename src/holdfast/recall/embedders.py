@@ -67,14 +67,8 @@ class MiniLM(_Lazy):
     dimension = 384
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """Texts of like length share a run, so that little is spent on padding."""
-        np = numpy()
-        rows = np.empty((len(texts), self.dimension), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        for begin in range(0, len(order), BATCH):
-            part = order[begin : begin + BATCH]
-            rows[part] = self._run([_valid(texts[at]) for at in part])
-        return rows
+        """Mean of the model's last layer."""
+        return _by_length(self._run, texts, self.dimension)
 
     def _run(self, texts: Sequence[str]) -> Any:
         np = numpy()
@@ -115,8 +109,8 @@ class WordLlama(_Lazy):
     dimension = 256
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """Every text on its own."""
-        return self._loaded().embed([_valid(text) for text in texts], norm=True)
+        """Mean of the vectors of the words."""
+        return _by_length(self._loaded().embed, texts, self.dimension, batch=64)
 
     def _load(self) -> Any:
         try:
@@ -206,6 +200,19 @@ def choose(asked: object) -> Embedder:
             f"{type(asked).__name__} does not. Nothing was opened"
         )
     return asked
+
+
+def _by_length(
+    run: Callable[[list[str]], Any], texts: Sequence[str], dimension: int, *, batch: int = BATCH
+) -> Any:
+    """Texts of like length share a run: a long one beside short ones costs its length for each."""
+    np = numpy()
+    rows = np.empty((len(texts), dimension), dtype=np.float32)
+    order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+    for begin in range(0, len(order), batch):
+        part = order[begin : begin + batch]
+        rows[part] = run([_valid(texts[at]) or " " for at in part])
+    return rows
 
 
 def _valid(text: str) -> str:

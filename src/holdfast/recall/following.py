@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 BATCH_FIRST: Final = 32
 BATCH_MAX: Final = 512
-TEXT_CHARS_MAX: Final = 20_000
+TEXT_CHARS_MAX: Final = 8_000
 """What an embedder is given of one message; words are taken from all of it."""
 
 
@@ -79,20 +79,39 @@ def lag(log: bytes, embedder: Embedder) -> Course[int]:
 def behind(facts: Facts, position: Position, model: str) -> int:
     """The same, from what log and index say."""
     floor = facts.last - facts.count
-    at = position.upto if (position.model, position.floor) == (model, floor) else floor
-    return max(0, end_of(facts) - at)
+    if (position.model, position.floor) != (model, floor) or position.upto > facts.last:
+        return end_of(facts) and facts.count
+    return max(0, end_of(facts) - position.upto)
 
 
 def follow(
     log: bytes, facts: Facts, embedder: Embedder, *, until_s: float, anew: bool = False
+) -> Course[tuple[int, int]]:
+    """Bring the index of a log to where the log was, or as far as there is time.
+
+    How many records it was behind before, and how many it is now.
+    """
+    model = model_of(embedder)
+    position: Position = yield Followed(log)
+    before = facts.count if anew else behind(facts, position, model)
+    if before or (position.model and not end_of(facts)):
+        position = yield from _move(log, facts, position, embedder, until_s=until_s, anew=anew)
+    return before, behind(facts, position, model)
+
+
+def _move(
+    log: bytes,
+    facts: Facts,
+    position: Position,
+    embedder: Embedder,
+    *,
+    until_s: float,
+    anew: bool,
 ) -> Course[Position]:
-    """Bring the index of a log to where the log was, or as far as there is time."""
     model, end = model_of(embedder), end_of(facts)
     floor = facts.last - facts.count
-    position: Position = yield Followed(log)
-    if not end:
-        if position.model:  # an index outside the log's engine was away when this was forgotten
-            yield Erase(log)
+    if not end:  # an index outside the log's engine was away when this was forgotten
+        yield Erase(log)
         return Position(model)
     if position.model != model or position.upto > facts.last or position.floor != floor:
         anew = True
@@ -143,9 +162,7 @@ def catch_up(
     done = 0
     for log in logs:
         facts: Facts = yield Look(log)
-        before = facts.count if anew else (yield from lag(log, embedder))
-        position = yield from follow(log, facts, embedder, until_s=until_s, anew=anew)
-        left = behind(facts, position, model_of(embedder))
+        before, left = yield from follow(log, facts, embedder, until_s=until_s, anew=anew)
         if left and time.monotonic() >= until_s:
             raise EngineUnreachable(
                 f"the index is {left} record(s) behind after {timeout_s:g} s. The log is complete; "

@@ -41,17 +41,20 @@ TERMS_MAX: Final = 4096
 
 def terms(text: str) -> Iterator[str]:
     """The words of a text: stems, and pairs of neighbours where a script has no spaces."""
-    for found in _RUNS.finditer(text.casefold()):
-        run = found[0]
-        if _IS_CJK.match(run):
-            yield from _pairs(run)
-            continue
-        if run in STOP:
-            continue
-        pieces = _PIECES.split(run)
-        if len(pieces) > 1:
-            yield run
-        yield from (stem(piece) for piece in pieces if piece and piece not in STOP)
+    for run in _RUNS.findall(text.casefold()):
+        yield from _cut(run)
+
+
+@lru_cache(65_536)
+def _cut(run: str) -> tuple[str, ...]:
+    """The words of what stands between two spaces; kept, because the same ones come again."""
+    if _IS_CJK.match(run):
+        return tuple(_pairs(run))
+    if run in STOP:
+        return ()
+    pieces = _PIECES.split(run)
+    stems = [stem(piece) for piece in pieces if piece and piece not in STOP]
+    return tuple([run, *stems] if len(pieces) > 1 else stems)
 
 
 def _pairs(run: str) -> Iterator[str]:
@@ -65,7 +68,6 @@ def _pairs(run: str) -> Iterator[str]:
             yield pair
 
 
-@lru_cache(4096)
 def stem(word: str) -> str:
     """A word without its commonest endings; crude, but the same for asking and for finding."""
     if len(word) <= 3 or not word.isascii() or not word.isalpha():  # noqa: PLR2004 - "gas" stays
@@ -86,7 +88,7 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("e") else word  # noqa: PLR2004
 
 
-@lru_cache(16_384)
+@lru_cache(65_536)
 def term_hash(term: str) -> int:
     """What is kept of a word: a whole number of 64 bits with a sign, as every engine has."""
     digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,0 +1,233 @@
+"""Long-term memory: what is found, how fast, and what it costs an append."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+from chromadb.config import Settings
+
+import holdfast
+from bench.figure import Figure, seconds, side_by_side
+from holdfast import Message
+from holdfast.recall import vectors, words
+from holdfast.recall.commands import Candidate
+from holdfast.recall.courses import score
+from holdfast.recall.embedders import MiniLM, WordLlama
+
+SET = Path(__file__).with_name("data") / "recall.jsonl"
+TOP = 5
+MANY = 100_000
+PART = 5_000
+APPENDS = 400
+CHROMA = 2_000
+ROUNDS = 25
+
+
+class Letters:
+    """A control that knows no meaning: hashes of two to four letters."""
+
+    name, dimension = "letters", 512
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """One row a text."""
+        rows = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            padded = f" {text.casefold()} "
+            for length in (2, 3, 4):
+                for at in range(len(padded) - length + 1):
+                    code = zlib.crc32(padded[at : at + length].encode())
+                    row[code % self.dimension] += 1 if code >> 31 else -1
+        return rows
+
+
+def run() -> Iterator[Figure]:
+    """Every figure of long-term memory."""
+    yield from _quality()
+    # Not the system's temporary directory: that may be memory, where a sync costs nothing.
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        yield from _speed(Path(folder))
+        yield from _appends(Path(folder))
+        yield _chroma(Path(folder))
+
+
+def _quality() -> Iterator[Figure]:
+    """hit@5 on the labelled set: by words, by vectors, by both as `recall` does it."""
+    rows = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    texts = [row["text"] for row in rows if "memory" in row]
+    asked = [(row["question"], row["answer"] - 1) for row in rows if "question" in row]
+    by_words = _by_words(texts, [question for question, _ in asked])
+    answers = [answer for _, answer in asked]
+    alone = _hits([[worth or -1.0 for worth in row] for row in by_words], answers)
+    detail = f"{len(texts)} memories, {len(asked)} questions"
+    yield Figure(f"hit@{TOP}, words alone", alone, unit="", detail=detail)
+    for model in (MiniLM(), WordLlama(), Letters()):
+        near = _near(model, texts, [question for question, _ in asked])
+        both = [
+            [score(Candidate(0, *pair)) for pair in zip(row, worth, strict=True)]
+            for row, worth in zip(near, by_words, strict=True)
+        ]
+        vectors_alone, hybrid = _hits(near, answers), _hits(both, answers)
+        yield Figure(f"hit@{TOP}, {model.name}, vectors alone", vectors_alone, unit="")
+        # The bound is the default's; the others are there to choose by.
+        least = max(alone, vectors_alone) + 1e-9 if isinstance(model, MiniLM) else None
+        yield Figure(f"hit@{TOP}, {model.name}, both", hybrid, at_least=least, unit="")
+
+
+def _by_words(texts: Sequence[str], questions: Sequence[str]) -> list[list[float]]:
+    known = [words.weights(text) for text in texts]
+    often = Counter(term for one in known for term in one)
+    rare = {term: words.rarity(count, len(texts)) for term, count in often.items()}
+    return [
+        [
+            sum(one.get(term, 0.0) * rare.get(term, 0.0) for term in words.asked(question))
+            for one in known
+        ]
+        for question in questions
+    ]
+
+
+def _near(model: Any, texts: Sequence[str], questions: Sequence[str]) -> list[list[float]]:
+    packed = [
+        vectors.unpack([one.vector for one in vectors.pack(
+            model.embed(part), model=model.name, count=len(part), dimension=model.dimension
+        )])
+        for part in (questions, texts)
+    ]  # fmt: skip
+    found: list[list[float]] = (packed[0] @ packed[1].T).tolist()
+    return found
+
+
+def _hits(scores: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
+    found = 0
+    for row, answer in zip(scores, answers, strict=True):
+        best = sorted(range(len(row)), key=lambda at: -row[at])[:TOP]
+        found += answer in best and row[answer] > -1
+    return found / len(answers)
+
+
+def _memories(count: int) -> Iterator[str]:
+    """Different sentences, with words that are common and words that are rare."""
+    rows = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    texts = [row["text"] for row in rows if "memory" in row]
+    for number in range(count):
+        text = texts[number % len(texts)]
+        yield f"{text} That was on day {number // len(texts)}, ticket T-{number}."
+
+
+def _speed(here: Path) -> Iterator[Figure]:
+    fast = WordLlama()
+    fast.embed(["loaded"])
+    with holdfast.connect(f"sqlite:///{here}/many.db", embedder=fast) as store:
+        texts = list(_memories(MANY))
+        for begin in range(0, MANY, PART):
+            store.append("u", [Message("user", text) for text in texts[begin : begin + PART]])
+        cpu_s = time.process_time()
+        taken = seconds(lambda: store.wait_for("u", timeout_s=3600))
+        cpu_s = time.process_time() - cpu_s
+        yield Figure(
+            "catching up, the fast embedder",
+            MANY / taken,
+            at_least=2000,
+            unit="memories/s",
+            detail=f"{MANY / cpu_s:.0f} a second of processor",
+        )
+        questions = [
+            "what is the user's name?",
+            "ticket T-70007",
+            "用户不能吃什么海鲜？",
+            "who is Priya?",
+        ]
+        times, cpu_s = [], time.process_time()
+        for at in range(ROUNDS):
+            question = questions[at % len(questions)]
+            times.append(seconds(lambda: store.recall("u", question)))  # noqa: B023 - called at once
+        cpu_ms = (time.process_time() - cpu_s) / len(times) * 1000
+        detail = f"slowest {max(times) * 1000:.0f} ms; {cpu_ms:.0f} ms of processor each"
+        median_ms = statistics.median(times) * 1000
+        found = store.recall("u", "ticket T-70007", k=1)
+        assert found[0].text.endswith("ticket T-70007."), found
+        yield Figure(
+            f"recall over {MANY:,} memories of one scope",
+            median_ms,
+            at_most=50,
+            unit="ms",
+            detail=detail,
+        )
+
+
+def _appends(here: Path) -> Iterator[Figure]:
+    """The same appends, without an index, and with one that is brought up after every ten."""
+    for model in (WordLlama(), MiniLM()):
+        model.embed(["loaded"])
+        body = list(_memories(APPENDS))
+        with (
+            holdfast.connect(f"sqlite:///{here}/plain-{model.name}.db") as plain,
+            holdfast.connect(
+                f"sqlite:///{here}/indexed-{model.name}.db", embedder=model
+            ) as indexed,
+        ):
+            times = side_by_side(
+                {"plain": _appending(plain, body), "indexed": _appending(indexed, body, every=10)},
+                rounds=3,
+            )
+        ratio = times["plain"] / times["indexed"]
+        least = 0.5 if isinstance(model, WordLlama) else None
+        yield Figure(f"append with the index kept up, {model.name}", ratio, at_least=least)
+
+
+def _appending(store: holdfast.Store, body: Sequence[str], *, every: int = 0) -> Callable[[], None]:
+    def append() -> None:
+        for at, text in enumerate(body, 1):
+            store.append("u", Message("user", text))
+            if every and at % every == 0:
+                store.wait_for("u")
+
+    return append
+
+
+def _chroma(here: Path) -> Figure:
+    """Our recall beside Chroma asked by hand, with the same embedder, for as many hits."""
+    fast = WordLlama()
+    texts = list(_memories(CHROMA))
+    with (
+        chromadb.PersistentClient(here / "direct", Settings(anonymized_telemetry=False)) as client,
+        holdfast.connect(
+            f"sqlite:///{here}/log.db", embedder=fast, index=f"chroma:///{here}/ours"
+        ) as store,
+    ):
+        direct = client.create_collection("memories", embedding_function=None)
+        rows = fast.embed(texts)
+        for begin in range(0, CHROMA, 1000):
+            part = slice(begin, begin + 1000)
+            direct.add(
+                ids=[str(n) for n in range(begin, begin + 1000)],
+                embeddings=rows[part],
+                documents=texts[part],
+            )
+        store.append("u", [Message("user", text) for text in texts])
+        store.wait_for("u")
+
+        def by_hand() -> None:
+            direct.query(query_embeddings=fast.embed(["who is Priya?"]), n_results=TOP)
+
+        times = side_by_side(
+            {"direct": by_hand, "ours": lambda: store.recall("u", "who is Priya?", k=TOP)},
+            rounds=60,
+        )
+    detail = f"{times['direct'] * 1000:.1f} ms by hand, {times['ours'] * 1000:.1f} ms ours"
+    return Figure(
+        "recall on Chroma / Chroma by hand",
+        times["ours"] / times["direct"],
+        at_most=1.3,
+        detail=detail,
+    )
