@@ -34,7 +34,7 @@ from holdfast.errors import (
     StoredDataError,
     UsageError,
 )
-from holdfast.model import Ack, Context, Hit, Message, Recalled, Source
+from holdfast.model import Ack, Context, Hit, Message, Recalled, SessionState, Source
 from holdfast.recall import context as contexts
 from holdfast.recall import embedders, summaries
 from holdfast.recall.commands import Candidate, Erase, Search
@@ -57,7 +57,7 @@ Known = dict[tuple[bytes, int], Message]
 Filter = Mapping[str, Any] | Callable[[Hit], bool]
 
 K_MAX: Final = 1000
-SEARCH_MIN: Final = 24
+SEARCH_MIN: Final = 10
 CATCH_UP_S: Final = 0.5
 """How long one recall may spend on catching up before it answers, and says how far behind it is."""
 WORDS_WORTH: Final = 0.2
@@ -144,6 +144,8 @@ def _ranked(
     left = 0
     for log in logs:
         facts: Facts = yield Look(log)
+        if facts.state is SessionState.NEVER:
+            continue
         _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s)
         if not end_of(facts):
             continue
