@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from holdfast.errors import VerifyError
 from holdfast.verify.history import Event, Header, write_history
+from holdfast.verify.instrument import Instrument
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.plan import Shape, Step
@@ -48,6 +49,8 @@ class Crew:
         self.faults: list[Event] = []
         self.trouble: list[str] = []
         self.hung = False
+        self.instruments: list[Instrument] = []
+        """What clients are started under, from the next one on."""
         self._folder = folder
         self._numbers = itertools.count(1)
 
@@ -102,7 +105,7 @@ class Crew:
             seed=self.seed,
             **told,
         )
-        client = ClientProcess(job, self._folder)
+        client = ClientProcess(job, self._folder, self.instruments)
         self.clients.append(client)
         return client
 

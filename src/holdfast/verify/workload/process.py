@@ -8,12 +8,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import kill_tree, resume_tree
+from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.workload.client import Job
 
 _LOG_BYTES_MAX: Final = 2000
@@ -24,7 +26,7 @@ _COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
 class ClientProcess:
     """One client. `read()` takes in what it recorded since; the rest are counts of that."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: Job, folder: Path, instruments: Sequence[Instrument] = ()) -> None:
         """Start it. It opens its store at once, and waits for `go`."""
         self.name = job.name
         self.events: list[dict[str, Any]] = []
@@ -44,23 +46,29 @@ class ClientProcess:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
-            self.process = self._start(replace(job, events_fd=theirs), folder)
+            self.process = self._start(replace(job, events_fd=theirs), folder, instruments)
         finally:
             os.close(theirs)
 
-    def _start(self, job: Job, folder: Path) -> subprocess.Popen[bytes]:
+    def _start(
+        self, job: Job, folder: Path, instruments: Sequence[Instrument]
+    ) -> subprocess.Popen[bytes]:
         told = folder / f"{job.name}.job"
         told.write_text(json.dumps(asdict(job)), "utf-8")
         path = os.pathsep.join(entry for entry in sys.path if entry)
+        launch = Launch(
+            (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
+            {**os.environ, "PYTHONPATH": path},
+        ).under(instruments)
         with self._log.open("wb") as log:
             return subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "holdfast.verify.workload.client", str(told)],
+                launch.command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 pass_fds=(job.events_fd,),
                 start_new_session=True,  # Ctrl-C is for the check, which then stops its clients
-                env={**os.environ, "PYTHONPATH": path},
+                env=launch.environment,
             )
 
     @property
