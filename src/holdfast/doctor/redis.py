@@ -1,0 +1,250 @@
+"""Asking a Redis or Valkey: INFO, CONFIG GET, a bounded SCAN, and reads of our own keys only.
+
+The connection is the backend's own (one server, behind sentinels, or a cluster), but nothing is
+prepared on it: the backend loads scripts and tries WAITAOF with a write, and this never writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.backends.redis import level as levels
+from holdfast.backends.redis.edges import Edge, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis.keys import SLOTS, Keys
+from holdfast.backends.redis.mapping import Lost, mapped
+from holdfast.backends.redis.nodes import Nodes
+from holdfast.backends.redis.requests import pack
+from holdfast.backends.redis.target import Address, Target, target_of
+from holdfast.commands import Settings
+from holdfast.doctor import books, redis_rules, ttl
+from holdfast.doctor.books import Books
+from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
+from holdfast.doctor.finding import Audit, joined, ordered
+from holdfast.doctor.redis_rules import RedisSeen
+from holdfast.doctor.storage import Storage, storage_of
+from holdfast.doctor.ttl import Key, Sample
+from holdfast.errors import EngineUnreachable, HoldfastError
+from holdfast.model import Durability
+
+NODES_MAX: Final = 32
+LAYOUT: Final = 1
+_SCAN_COUNT: Final = b"100"
+_LOCAL: Final = ("127.0.0.1", "::1", "localhost", "")
+
+
+def look(url: str, namespace: str, budget: Budget) -> Audit:
+    """The audit of a server, or of every primary of a cluster."""
+    target = target_of(Settings(url, namespace.encode(), Durability.MEMORY))
+    wait_s = budget.question_s
+    target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
+    edge, nodes = Edge(target), Nodes(target)
+    first = edge.run(nodes.place(0 if target.cluster else None))
+    audits = [edge.run(_Look(target, first, budget).steps(nodes))]
+    if nodes.is_cluster:
+        audits += [
+            edge.run(_Look(target, address, budget).steps(nodes))
+            for address in _others(edge, nodes, first)[: NODES_MAX - 1]
+            if not budget.is_spent
+        ]
+    return joined(audits)
+
+
+def _others(edge: Edge, nodes: Nodes, first: Address) -> list[Address]:
+    try:
+        edge.run(nodes.place(0))
+    except EngineUnreachable:
+        return []  # no slots are served yet: the node itself was looked at
+    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {first, None}
+    return sorted((address for address in found if address), key=str)
+
+
+class _Look:
+    """One look at one server."""
+
+    def __init__(self, target: Target, address: Address, budget: Budget) -> None:
+        self._target, self._address, self._budget = target, address, budget
+        self._unseen: list[str] = []
+
+    def steps(self, nodes: Nodes) -> Steps[Audit]:
+        """Ask everything; what is forbidden is noted, what fails ends the look."""
+        link = yield Open(self._address)
+        try:
+            info, config = yield from self._settings(link)
+            nodes.is_cluster |= (info or {}).get("cluster_enabled") == "1"
+            sample = yield from self._sample(link)
+            ours = yield from self._books(link)
+        finally:
+            yield Shut(link)
+        seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
+        if seen.place is None:
+            self._unseen.append("the data directory: the server is not a process of this machine")
+        return self._audit(seen, ours)
+
+    def _settings(self, link: Link) -> Steps[tuple[dict[str, str] | None, dict[str, str] | None]]:
+        names = redis_rules.CONFIG
+        questions = [(b"INFO",), *((b"CONFIG", b"GET", name.encode()) for name in names)]
+        told, *pairs = yield from _ask(link, questions)
+        info = None if isinstance(told, Exception) else levels.parse_info(told)
+        if info is None:
+            self._unseen.append(f"INFO: {told}")
+        config: dict[str, str] = {}
+        for name, pair in zip(names, pairs, strict=True):
+            if isinstance(pair, Exception):
+                self._unseen.append(f"CONFIG GET {name}: {pair}")
+            elif pair:
+                config[name] = pair[1].decode("utf-8", "replace")
+        return info, config or None
+
+    def _sample(self, link: Link) -> Steps[Sample | None]:
+        """Keys that a bounded SCAN meets, with what they have left."""
+        found: list[Key] = []
+        cursor, complete = b"0", False
+        while not complete and len(found) < KEYS_MAX and not self._budget.is_spent:
+            [page] = yield from _ask(link, [(b"SCAN", cursor, b"COUNT", _SCAN_COUNT)])
+            if isinstance(page, Exception):
+                self._unseen.append(f"keys and their times to live: {page}")
+                return None
+            cursor, names = page
+            complete = cursor == b"0"
+            theirs = [name for name in names if not ttl.is_ours(_text(name))]
+            left = yield from _ask(link, [(b"PTTL", name) for name in theirs])
+            for name, left_ms in zip(theirs, left, strict=True):
+                if isinstance(left_ms, int) and left_ms >= -1:  # -2: it has gone meanwhile
+                    found.append(Key(_text(name), left_ms))
+        return Sample(tuple(found), complete)
+
+    def _books(self, link: Link) -> Steps[Books | None]:
+        """A sample of our own store in this namespace; None where there is none."""
+        keys = Keys(self._target.namespace)
+        questions = [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1)), (b"TIME",)]
+        names, clock = yield from _ask(link, questions)
+        if isinstance(names, Exception) or not names:
+            moved = isinstance(names, Exception) and levels_moved(names)
+            if isinstance(names, Exception) and not moved:
+                self._unseen.append(f"records of holdfast: {names}")
+            return None
+        now_ms = time.time() * 1000 if isinstance(clock, Exception) else int(clock[0]) * 1000
+        found = Books(LAYOUT, LAYOUT)
+        for name in names:
+            if self._budget.is_spent:
+                break
+            yield from self._session(link, keys, name, found, now_ms)
+        return found
+
+    def _session(
+        self, link: Link, keys: Keys, name: bytes, found: Books, now_ms: float
+    ) -> Steps[None]:
+        head, log, _ = keys.session(name)
+        fields = (b"v", b"last", b"floor", b"state", b"exp")
+        questions = [
+            (b"MULTI",),
+            (b"HMGET", head, *fields),
+            (b"LLEN", log),
+            (b"LRANGE", log, b"%d" % -RECORDS_MAX, b"-1"),
+            (b"EXEC",),
+        ]
+        *_, reply = yield from _ask(link, questions)
+        if isinstance(reply, Exception) or not reply[0][1]:
+            return  # on another node, or a name whose session never began
+        (version, last, floor, state, expires), there, records = reply
+        if version != b"1":
+            found.schema = max(found.schema, int(version or 0))
+            return
+        end, gone = int(last), expires is not None and int(expires) <= now_ms
+        if state == b"live" and not gone and there != end - int(floor) and not (expires and not there):
+            found.torn.append(f"{_text(name)!r} counts {end - int(floor)}, has {there}")
+        found.leftovers += bool(gone and there)
+        found.read(name, enumerate(records, end - len(records) + 1))
+
+    def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:
+        """The data directory, where the server is proven to be a process of this machine."""
+        from holdfast.verify.engines.listening import listens  # noqa: PLC0415 - only for loopback
+
+        pid, port = int(info.get("process_id", 0)), int(info.get("tcp_port", 0))
+        if self._address.host not in _LOCAL or "dir" not in config or not port:
+            return None
+        if port != self._address.port or not listens(pid, port):
+            return None
+        return storage_of(Path(config["dir"]), pid)
+
+    def _audit(self, seen: RedisSeen, ours: Books | None) -> Audit:
+        opinion = redis_rules.judge(seen)
+        facts = _facts(seen)
+        if ours is not None:
+            opinion.add(books.judge(ours))
+            facts |= ours.facts()
+        info = seen.info or {}
+        lags = redis_rules.replica_lags(info)
+        measures = {f'replica_lag_seconds{{replica="{name}"}}': lag for name, lag in lags.items()}
+        if int(info.get("maxmemory", 0)):
+            measures["memory_used_ratio"] = int(info["used_memory"]) / int(info["maxmemory"])
+        return Audit(
+            engine="valkey" if info.get("server_name") == "valkey" else "redis",
+            where=str(self._address),
+            findings=ordered(opinion.findings),
+            sound=opinion.sound(),
+            facts=facts,
+            unseen=_grouped(self._unseen),
+            measures=measures,
+            ours=self._level(seen),
+        )
+
+    def _level(self, seen: RedisSeen) -> Durability | None:
+        """Without trying WAITAOF, which takes a write: it may be more, never less."""
+        if seen.config is None and self._target.stated is None:
+            return None
+        known = levels.Seen(seen.config, seen.info)
+        return levels.decide(known, Durability.DISK, self._target.stated).durability
+
+
+def levels_moved(error: Exception) -> bool:
+    """Whether a cluster says that a key is somewhere else: that is no refusal."""
+    return "MOVED" in str(error) or type(error).__name__ == "MovedError"
+
+
+def _facts(seen: RedisSeen) -> dict[str, str]:
+    info, config = seen.info or {}, seen.config or {}
+    facts = {"version": info.get("valkey_version") or info.get("redis_version", "unknown")}
+    facts |= {name: value or "''" for name, value in config.items()}
+    facts |= {
+        name: info[name]
+        for name in ("used_memory_human", "maxmemory_policy", "role", "connected_slaves")
+        if name in info
+    }
+    facts |= {name: value for name, value in info.items() if name.startswith("db")}
+    if seen.sample is not None:
+        which = "all" if seen.sample.complete else "a sample of"
+        facts["keys looked at"] = f"{which} {len(seen.sample.keys)} that are not holdfast's"
+        facts |= ttl.facts(seen.sample)
+    return facts
+
+
+def _grouped(unseen: Sequence[str]) -> tuple[str, ...]:
+    """One sentence where CONFIG is forbidden as a whole."""
+    denied = [words for words in unseen if words.startswith("CONFIG GET")]
+    if len(denied) < len(redis_rules.CONFIG):
+        return tuple(unseen)
+    reason = denied[0].partition(": ")[2]
+    others = [words for words in unseen if words not in denied]
+    return (f"the configuration (appendonly, appendfsync, save, …): {reason}", *others)
+
+
+def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
+    """Replies to questions; refusals stand among them, a lost connection raises."""
+    if not questions:
+        return []
+    replies: list[Any] = yield Talk(link, b"".join(map(pack, questions)), len(questions))
+    for reply in replies:
+        if isinstance(reply, Lost):
+            raise mapped(reply, "doctor", writes=False)
+    return replies
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")
+
+
