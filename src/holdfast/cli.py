@@ -236,6 +236,58 @@ def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
 
 
 @main.command()
+@click.argument("target", required=False)
+@click.option(
+    "--manifest",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A Kubernetes or Compose file.",
+)
+@click.option(
+    "--namespace", default="default", show_default=True, help="Whose records are sampled."
+)
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds that a look may take.",
+)
+@click.option("--fix", is_flag=True, help="Print the commands that change it; none is run.")
+@click.option("--watch", is_flag=True, help="Look again and again until stopped.")
+@click.option(
+    "--canary", is_flag=True, help="With --watch: write and read back; the only mode that writes."
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.05, 86400),
+    default=10.0,
+    show_default=True,
+    help="With --watch: seconds between looks.",
+)
+@click.option(
+    "--metrics",
+    type=click.IntRange(0, 65535),
+    help="With --watch: port for Prometheus, on loopback.",
+)
+@click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after so many.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+)
+@click.pass_context
+def doctor(ctx: click.Context, /, **asked: Any) -> None:
+    """Say what a store or engine would lose as it is configured now; read only.
+
+    TARGET is a URL: redis://, postgresql://, sqlite:///, chroma:///, or http:// of a Chroma.
+    Exit 0 sound, 1 findings, 2 wrong arguments, 3 could not look, 4 the kit failed.
+    """
+    from holdfast.doctor import command  # noqa: PLC0415 - the kit loads when used
+
+    ctx.exit(command.run(command.Asked(**asked)))
+
+
+@main.command()
 @click.option("--provider", help="Only this one: local, docker, compose or url.")
 @json_option
 def engines(provider: str | None, *, as_json: bool) -> None:

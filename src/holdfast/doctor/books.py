@@ -53,8 +53,10 @@ class Books:
         return facts
 
 
-def judge(books: Books) -> Opinion:
-    """Findings about our own store."""
+def judge(books: Books | None) -> Opinion:
+    """Findings about our own store; None: there is none, and others' records are not for us to read."""
+    if books is None:
+        return Opinion(unknown={Hazard.DAMAGE})
     found = Opinion()
     if books.schema > books.known:
         found.findings.append(_newer(books))

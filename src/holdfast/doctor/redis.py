@@ -25,15 +25,14 @@ from holdfast.doctor.books import Books
 from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, joined, ordered
 from holdfast.doctor.redis_rules import RedisSeen
-from holdfast.doctor.storage import Storage, storage_of
+from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
 from holdfast.doctor.ttl import Key, Sample
-from holdfast.errors import EngineUnreachable, HoldfastError
+from holdfast.errors import EngineUnreachable
 from holdfast.model import Durability
 
 NODES_MAX: Final = 32
 LAYOUT: Final = 1
 _SCAN_COUNT: Final = b"100"
-_LOCAL: Final = ("127.0.0.1", "::1", "localhost", "")
 
 
 def look(url: str, namespace: str, budget: Budget) -> Audit:
@@ -123,7 +122,7 @@ class _Look:
         questions = [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1)), (b"TIME",)]
         names, clock = yield from _ask(link, questions)
         if isinstance(names, Exception) or not names:
-            moved = isinstance(names, Exception) and levels_moved(names)
+            moved = isinstance(names, Exception) and _is_moved(names)
             if isinstance(names, Exception) and not moved:
                 self._unseen.append(f"records of holdfast: {names}")
             return None
@@ -155,27 +154,30 @@ class _Look:
             found.schema = max(found.schema, int(version or 0))
             return
         end, gone = int(last), expires is not None and int(expires) <= now_ms
-        if state == b"live" and not gone and there != end - int(floor) and not (expires and not there):
+        if (
+            state == b"live"
+            and not gone
+            and there != end - int(floor)
+            and not (expires and not there)
+        ):
             found.torn.append(f"{_text(name)!r} counts {end - int(floor)}, has {there}")
         found.leftovers += bool(gone and there)
         found.read(name, enumerate(records, end - len(records) + 1))
 
     def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:
         """The data directory, where the server is proven to be a process of this machine."""
-        from holdfast.verify.engines.listening import listens  # noqa: PLC0415 - only for loopback
-
         pid, port = int(info.get("process_id", 0)), int(info.get("tcp_port", 0))
-        if self._address.host not in _LOCAL or "dir" not in config or not port:
+        if self._address.host not in LOCAL or "dir" not in config or not port:
             return None
-        if port != self._address.port or not listens(pid, port):
+        if port != self._address.port or pid not in listeners(port):
             return None
         return storage_of(Path(config["dir"]), pid)
 
     def _audit(self, seen: RedisSeen, ours: Books | None) -> Audit:
         opinion = redis_rules.judge(seen)
         facts = _facts(seen)
+        opinion.add(books.judge(ours))
         if ours is not None:
-            opinion.add(books.judge(ours))
             facts |= ours.facts()
         info = seen.info or {}
         lags = redis_rules.replica_lags(info)
@@ -201,7 +203,7 @@ class _Look:
         return levels.decide(known, Durability.DISK, self._target.stated).durability
 
 
-def levels_moved(error: Exception) -> bool:
+def _is_moved(error: Exception) -> bool:
     """Whether a cluster says that a key is somewhere else: that is no refusal."""
     return "MOVED" in str(error) or type(error).__name__ == "MovedError"
 
@@ -246,5 +248,3 @@ def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "backslashreplace")
-
-

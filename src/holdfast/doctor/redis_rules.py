@@ -57,7 +57,8 @@ def judge(seen: RedisSeen) -> Opinion:
     found.add(ttl.judge(seen.sample))
     found.add(storage.judge(seen.place))
     found.findings += _version(seen.info or {})
-    found.absent |= {Hazard.ORDER, Hazard.CONCURRENCY}
+    # How applications number and merge what they store is in their code, not in the engine.
+    found.unknown |= {Hazard.ORDER, Hazard.CONCURRENCY}
     return found
 
 

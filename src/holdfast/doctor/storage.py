@@ -17,7 +17,9 @@ from holdfast.backends.sqlite.place import (
     file_system,
 )
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.verify.engines.listening import listening_inodes, open_names
 
+LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - named, not used
 
 
@@ -110,6 +112,13 @@ def _over_the_network(now: str) -> Finding:
         now,
         "Put the file on a local disk, or use PostgreSQL or Redis for several machines",
     )
+
+
+def listeners(port: int) -> list[int]:
+    """Processes of this machine that listen on a port, as far as we may look."""
+    wanted = {f"socket:[{inode}]" for inode in listening_inodes(port)}
+    pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+    return [pid for pid in pids if wanted and wanted & open_names(pid)]
 
 
 def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
