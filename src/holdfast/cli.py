@@ -14,7 +14,7 @@ import click
 
 from holdfast import terminal
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, existing
 from holdfast.contract import Store
 from holdfast.errors import HoldfastError, OutcomeUnknown, UsageError, VerifyError
 
@@ -83,9 +83,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @contextmanager
 def opened(url: str, namespace: str, *, create: bool = False) -> Iterator[Store]:
     """The store of a command. To look at a file that is not there must not create it."""
-    if not create and url.startswith("sqlite:") and "mode=" not in url:
-        url += ("&" if "?" in url else "?") + "mode=rw"
-    with connect(url, namespace=namespace) as store:
+    with connect(url if create else existing(url), namespace=namespace) as store:
         yield store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from holdfast.model import Durability
@@ -99,6 +99,15 @@ class Finding:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure that changes from look to look; `of` says of what, where there are several."""
+
+    name: str
+    value: float
+    of: str = ""
+
+
 @dataclass(slots=True)
 class Opinion:
     """What the rules of an engine make of what was seen."""
@@ -141,8 +150,7 @@ class Audit:
     """What a plain writer can rely on; our own store may do better, see `ours`."""
     facts: Mapping[str, str] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
-    measures: Mapping[str, float] = field(default_factory=dict)
-    """Figures that change from look to look, for `--watch`."""
+    measures: tuple[Measure, ...] = ()
     ours: Durability | None = None
     """What acks of holdfast's own store survive here; None where that cannot be seen."""
 
@@ -165,7 +173,7 @@ class Audit:
             "findings": [finding.to_json() for finding in self.findings],
             "facts": dict(self.facts),
             "unseen": list(self.unseen),
-            "measures": dict(self.measures),
+            "measures": [asdict(measure) for measure in self.measures],
         }
 
 
@@ -191,6 +199,6 @@ def joined(audits: Sequence[Audit]) -> Audit:
         },
         facts={f"{audit.where}: {n}": v for audit in audits for n, v in audit.facts.items()},
         unseen=tuple(dict.fromkeys(words for audit in audits for words in audit.unseen)),
-        measures={n: v for audit in audits for n, v in audit.measures.items()},
+        measures=tuple(measure for audit in audits for measure in audit.measures),
         ours=min(levels, default=None),
     )

@@ -21,7 +21,7 @@ from holdfast.backends.queries import load_queries
 from holdfast.doctor import books, postgres_rules, tables
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
-from holdfast.doctor.finding import Audit, ordered
+from holdfast.doctor.finding import Audit, Measure, ordered
 from holdfast.doctor.postgres_rules import PostgresSeen, Replica
 from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
 from holdfast.model import Durability
@@ -60,11 +60,9 @@ class _Look:
         opinion.add(books.judge(ours))
         if ours is not None:
             facts |= ours.facts()
-        measures = {
-            f'replica_lag_seconds{{replica="{one.name}"}}': one.lag_s for one in seen.replicas or ()
-        }
+        lags = {one.name: one.lag_s for one in seen.replicas or ()}
         if seen.in_recovery:
-            measures['replica_lag_seconds{replica="this"}'] = seen.standby_lag_s
+            lags[self._where()] = seen.standby_lag_s
         return Audit(
             engine="postgres",
             where=self._where(),
@@ -72,7 +70,7 @@ class _Look:
             sound=opinion.sound(),
             facts=facts,
             unseen=tuple(self._unseen),
-            measures=measures,
+            measures=tuple(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
             ours=self._level(seen),
         )
 

@@ -23,7 +23,7 @@ from holdfast.commands import Settings
 from holdfast.doctor import books, redis_rules, ttl
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
-from holdfast.doctor.finding import Audit, joined, ordered
+from holdfast.doctor.finding import Audit, Measure, joined, ordered
 from holdfast.doctor.redis_rules import RedisSeen
 from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
 from holdfast.doctor.ttl import Key, Sample
@@ -181,9 +181,10 @@ class _Look:
             facts |= ours.facts()
         info = seen.info or {}
         lags = redis_rules.replica_lags(info)
-        measures = {f'replica_lag_seconds{{replica="{name}"}}': lag for name, lag in lags.items()}
+        measures = [Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()]
         if int(info.get("maxmemory", 0)):
-            measures["memory_used_ratio"] = int(info["used_memory"]) / int(info["maxmemory"])
+            ratio = int(info["used_memory"]) / int(info["maxmemory"])
+            measures.append(Measure("memory_used_ratio", ratio, str(self._address)))
         return Audit(
             engine="valkey" if info.get("server_name") == "valkey" else "redis",
             where=str(self._address),
@@ -191,7 +192,7 @@ class _Look:
             sound=opinion.sound(),
             facts=facts,
             unseen=_grouped(self._unseen),
-            measures=measures,
+            measures=tuple(measures),
             ours=self._level(seen),
         )
 
