@@ -71,10 +71,15 @@ def assert_sound(
 
 
 def without_password(url: str) -> str:
-    """A target as it may be shown: nothing of a user name, a password or an option is left."""
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{place}{parts.path}" if parts.scheme else url
+    """A target as it may be shown: nothing of a user name, a password or an option is left.
+
+    A password with a slash in it looks like a path, so all before the last @ goes.
+    """
+    scheme, mark, rest = url.partition("://")
+    if scheme in ("sqlite", "chroma"):
+        return url
+    place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    return f"{scheme}{mark}{place}"
 
 
 def _look_for(scheme: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.backends.redis import level as levels
 from holdfast.backends.redis.edges import Edge, Link, Open, Shut, Steps, Talk
-from holdfast.backends.redis.keys import SLOTS, Keys
+from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
 from holdfast.backends.redis.mapping import Lost, mapped
 from holdfast.backends.redis.nodes import Nodes
 from holdfast.backends.redis.requests import pack
@@ -42,23 +42,54 @@ def look(url: str, namespace: str, budget: Budget) -> Audit:
     target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
     edge, nodes = Edge(target), Nodes(target)
     first = edge.run(nodes.place(0 if target.cluster else None))
-    audits = [edge.run(_Look(target, first, budget).steps(nodes))]
-    if nodes.is_cluster:
-        audits += [
-            edge.run(_Look(target, address, budget).steps(nodes))
-            for address in _others(edge, nodes, first)[: NODES_MAX - 1]
-            if not budget.is_spent
+    nodes.is_cluster = edge.run(_is_cluster(first))
+    places = _primaries(edge, nodes) if nodes.is_cluster else [first]
+    names = edge.run(_names(nodes, Keys(target.namespace), places[0]))
+    return joined(
+        [
+            edge.run(_Look(target, address, budget).steps(_there(nodes, names, address)))
+            for address in places[:NODES_MAX]
+            if address == places[0] or not budget.is_spent
         ]
-    return joined(audits)
+    )
 
 
-def _others(edge: Edge, nodes: Nodes, first: Address) -> list[Address]:
+def _is_cluster(address: Address) -> Steps[bool]:
+    link = yield Open(address)
+    [told] = yield from _ask(link, [(b"INFO", b"cluster")])
+    yield Shut(link)
+    return not isinstance(told, Exception) and b"cluster_enabled:1" in told
+
+
+def _primaries(edge: Edge, nodes: Nodes) -> list[Address]:
+    """Every primary of a cluster; the node that was named, where no slots are served yet."""
+    named = nodes.target.seeds[0]
     try:
         edge.run(nodes.place(0))
     except EngineUnreachable:
-        return []  # no slots are served yet: the node itself was looked at
-    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {first, None}
-    return sorted((address for address in found if address), key=str)
+        return [named]
+    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {None}
+    return sorted((address for address in found if address), key=str) or [named]
+
+
+def _names(nodes: Nodes, keys: Keys, place: Address) -> Steps[list[bytes] | Exception]:
+    """Some sessions of our own store, from the node that has the index of them."""
+    link = yield Open(nodes.known_place(slot_of(keys.index)) or place)
+    [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
+    yield Shut(link)
+    found: list[bytes] | Exception = names
+    return found
+
+
+def _there(
+    nodes: Nodes, names: list[bytes] | Exception, address: Address
+) -> list[bytes] | Exception:
+    """Those whose records are on this node."""
+    if not nodes.is_cluster or isinstance(names, Exception):
+        return names
+    keys = Keys(nodes.target.namespace)
+    slots = {name: slot_of(keys.session(name)[0]) for name in names}
+    return [name for name, slot in slots.items() if nodes.known_place(slot) in (address, None)]
 
 
 class _Look:
@@ -68,14 +99,13 @@ class _Look:
         self._target, self._address, self._budget = target, address, budget
         self._unseen: list[str] = []
 
-    def steps(self, nodes: Nodes) -> Steps[Audit]:
+    def steps(self, names: list[bytes] | Exception) -> Steps[Audit]:
         """Ask everything; what is forbidden is noted, what fails ends the look."""
         link = yield Open(self._address)
         try:
             info, config = yield from self._settings(link)
-            nodes.is_cluster |= (info or {}).get("cluster_enabled") == "1"
             sample = yield from self._sample(link)
-            ours = yield from self._books(link)
+            ours = yield from self._books(link, names)
         finally:
             yield Shut(link)
         seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
@@ -116,28 +146,24 @@ class _Look:
                     found.append(Key(_text(name), left_ms))
         return Sample(tuple(found), complete)
 
-    def _books(self, link: Link) -> Steps[Books | None]:
+    def _books(self, link: Link, names: list[bytes] | Exception) -> Steps[Books | None]:
         """A sample of our own store in this namespace; None where there is none."""
-        keys = Keys(self._target.namespace)
-        questions = [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1)), (b"TIME",)]
-        names, clock = yield from _ask(link, questions)
+        if isinstance(names, Exception):
+            self._unseen.append(f"records of holdfast: {names}")
         if isinstance(names, Exception) or not names:
-            moved = isinstance(names, Exception) and _is_moved(names)
-            if isinstance(names, Exception) and not moved:
-                self._unseen.append(f"records of holdfast: {names}")
             return None
+        [clock] = yield from _ask(link, [(b"TIME",)])
         now_ms = time.time() * 1000 if isinstance(clock, Exception) else int(clock[0]) * 1000
         found = Books(LAYOUT, LAYOUT)
         for name in names:
             if self._budget.is_spent:
+                self._unseen.append("more records of holdfast: the time for this audit was over")
                 break
-            yield from self._session(link, keys, name, found, now_ms)
+            yield from self._session(link, name, found, now_ms)
         return found
 
-    def _session(
-        self, link: Link, keys: Keys, name: bytes, found: Books, now_ms: float
-    ) -> Steps[None]:
-        head, log, _ = keys.session(name)
+    def _session(self, link: Link, name: bytes, found: Books, now_ms: float) -> Steps[None]:
+        head, log, _ = Keys(self._target.namespace).session(name)
         fields = (b"v", b"last", b"floor", b"state", b"exp")
         questions = [
             (b"MULTI",),
@@ -148,7 +174,7 @@ class _Look:
         ]
         *_, reply = yield from _ask(link, questions)
         if isinstance(reply, Exception) or not reply[0][1]:
-            return  # on another node, or a name whose session never began
+            return  # moved meanwhile, or a name whose session never began
         (version, last, floor, state, expires), there, records = reply
         if version != b"1":
             found.schema = max(found.schema, int(version or 0))
@@ -202,11 +228,6 @@ class _Look:
             return None
         known = levels.Seen(seen.config, seen.info)
         return levels.decide(known, Durability.DISK, self._target.stated).durability
-
-
-def _is_moved(error: Exception) -> bool:
-    """Whether a cluster says that a key is somewhere else: that is no refusal."""
-    return "MOVED" in str(error) or type(error).__name__ == "MovedError"
 
 
 def _facts(seen: RedisSeen) -> dict[str, str]:
