@@ -6,9 +6,13 @@ real engines, written down here by hand. `none called sound may lose, none calle
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
 
 from holdfast.doctor import Hazard, Soundness, audit, sound_for
+from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.configs import CONFIGS, settings_of
 from tests.doctor.conftest import OnDisk, verdicts
 
@@ -63,7 +67,12 @@ def test_the_verdict_on_settings_is_what_was_measured(
 
 @pytest.mark.parametrize(
     ("kind", "config"),
-    [pair for pair in MEASURED if pair[0] not in ("valkey", "sqlite")]
+    # A cluster, a replica and a file are looked at in the tests of their engines.
+    [
+        pair
+        for pair in MEASURED
+        if pair[0] not in ("valkey", "sqlite") and pair[1] not in ("cluster", "replica")
+    ]
     + [("valkey", "aof-always"), ("valkey", "aof-everysec")],
 )
 def test_a_running_engine_gets_the_verdict_of_its_configuration(
@@ -71,3 +80,50 @@ def test_a_running_engine_gets_the_verdict_of_its_configuration(
 ):
     engine = on_disk(kind, config=config)
     assert verdicts(audit(engine.url)) == MEASURED[kind, config]
+
+
+def write_plainly(engine: Any) -> int:
+    """Acknowledged writes of a plain client, the last of them a moment ago."""
+    if engine.kind != "postgres":
+        return max(int(engine.call("RPUSH", "log", str(at))) for at in range(50))
+    with psycopg.connect(engine.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE log (n int)")
+        for at in range(50):
+            connection.execute("INSERT INTO log VALUES (%s)", (at,))
+    return 50
+
+
+def count(engine: Any) -> int:
+    if engine.kind != "postgres":
+        return int(engine.call("LLEN", "log"))
+    with psycopg.connect(engine.url) as connection:
+        [(there,)] = connection.execute("SELECT to_regclass('log') IS NOT NULL").fetchall()
+        if not there:
+            return 0
+        [(rows,)] = connection.execute("SELECT count(*) FROM log").fetchall()
+    return int(rows)
+
+
+KILLED = [
+    *((kind, config) for kind, config in MEASURED if kind in ("redis", "postgres")),
+    ("valkey", "aof-always"),
+    ("valkey", "rdb-only"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [pair for pair in KILLED if pair[1] not in ("cluster", "replica")]
+)
+def test_what_a_kill_takes_is_what_the_doctor_said(
+    engine_factory: EngineFactory, kind: str, config: str
+):
+    engine = engine_factory(kind, config=config)
+    said = audit(engine.url).sound[Hazard.SIGKILL]
+    acknowledged = write_plainly(engine)
+    engine.kill()
+    engine.start()
+    lost = acknowledged - count(engine)
+    if said is SOUND:
+        assert lost == 0
+    elif config not in ("aof-everysec", "mixed"):  # theirs is rare: seen in 1 of 12 kills
+        assert lost > 0

@@ -163,4 +163,4 @@ def test_every_node_of_a_cluster_is_looked_at(on_disk: OnDisk):
     assert found.where.count(":") == 3
     read = [value for name, value in found.facts.items() if name.endswith("records read")]
     assert sum(int(words.split()[0]) for words in read) == 12
-    assert found.sound[Hazard.SIGKILL] is SOUND
+    assert (found.sound[Hazard.SIGKILL], found.sound[Hazard.POWER]) == (SOUND, SOUND)

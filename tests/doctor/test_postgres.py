@@ -11,7 +11,11 @@ import pytest
 
 import holdfast
 from holdfast import Durability, Message
+from holdfast.backends.postgres.address import read_address
+from holdfast.backends.postgres.lending import open_link
 from holdfast.doctor import Hazard, Severity, Soundness, assert_sound, audit
+from holdfast.doctor.budget import Budget
+from holdfast.doctor.postgres import _Look
 from holdfast.doctor.tables import Column, Table, judge
 from tests.doctor.conftest import OnDisk, about, verdicts
 from tests.waiting import wait_until
@@ -69,27 +73,26 @@ def test_the_changes_that_it_names_are_the_cure(on_disk: OnDisk):
     server.close()
 
 
-@pytest.mark.parametrize(
-    ("statement", "cure"),
-    [
-        ("ALTER ROLE app SET synchronous_commit = off", 'ALTER ROLE "app" RESET'),
-        (
-            "ALTER ROLE app IN DATABASE postgres SET synchronous_commit = off",
-            'ALTER ROLE "app" IN DATABASE "postgres" RESET',
-        ),
-        ("ALTER DATABASE postgres SET synchronous_commit = off", 'ALTER DATABASE "postgres" RESET'),
-    ],
-)
-def test_the_setting_of_this_role_and_database_counts(server: Server, statement: str, cure: str):
+BY_ROLE_AND_DATABASE = {
+    "ALTER ROLE app SET synchronous_commit = off": 'ALTER ROLE "app" RESET',
+    "ALTER ROLE app IN DATABASE postgres SET synchronous_commit = off": (
+        'ALTER ROLE "app" IN DATABASE "postgres" RESET'
+    ),
+    "ALTER DATABASE postgres SET synchronous_commit = off": 'ALTER DATABASE "postgres" RESET',
+}
+
+
+def test_the_setting_of_this_role_and_database_counts(server: Server):
     url = server.as_app()
-    assert verdicts(audit(url)) == (SOUND, SOUND)
-    server.run(statement)
-    found = audit(url)
-    assert verdicts(found) == (UNSOUND, UNSOUND)
-    assert found.ours is Durability.DISK, "our own store raises it for its writes"
-    [finding] = [one for one in found.findings if Hazard.POWER in one.hazards]
-    assert finding.commands[0].startswith(cure)
-    server.run(*finding.commands)
+    for statement, cure in BY_ROLE_AND_DATABASE.items():
+        assert verdicts(audit(url)) == (SOUND, SOUND)
+        server.run(statement)
+        found = audit(url)
+        assert verdicts(found) == (UNSOUND, UNSOUND)
+        assert found.ours is Durability.DISK, "our own store raises it for its writes"
+        [finding] = [one for one in found.findings if Hazard.POWER in one.hazards]
+        assert finding.commands[0].startswith(cure)
+        server.run(*finding.commands)
     assert verdicts(audit(url)) == (SOUND, SOUND)
 
 
@@ -108,33 +111,34 @@ def test_a_plain_role_is_enough_and_what_it_cannot_see_is_said(server: Server):
     assert "s3cret" not in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("table", "hazard", "words"),
-    [
-        (
-            "session_id text, role text, content text, created_at timestamptz",
-            Hazard.ORDER,
-            "nothing but a timestamp",
-        ),
-        (
-            "session_id text, content text, created_at timestamptz, PRIMARY KEY (session_id, created_at)",
-            Hazard.CONCURRENCY,
-            "equal ones collide",
-        ),
-        (
-            "id uuid PRIMARY KEY, thread_id text, role text, position int",
-            Hazard.CONCURRENCY,
-            "no unique key refuses",
-        ),
-        ("session_id text, message jsonb", Hazard.CONCURRENCY, "no primary key and no unique key"),
-    ],
-)
-def test_tables_of_messages(server: Server, table: str, hazard: Hazard, words: str):
-    assert audit(server.url).sound[hazard] is ABSENT
-    server.run(f"CREATE TABLE chat ({table})")
-    found = audit(server.url)
-    assert words in about(found, hazard)
-    assert found.facts["tables of messages"] == "public.chat"
+TABLES = [
+    (
+        "session_id text, role text, content text, created_at timestamptz",
+        Hazard.ORDER,
+        "nothing but a timestamp",
+    ),
+    (
+        "session_id text, content text, created_at timestamptz, PRIMARY KEY (session_id, created_at)",
+        Hazard.CONCURRENCY,
+        "equal ones collide",
+    ),
+    (
+        "id uuid PRIMARY KEY, thread_id text, role text, position int",
+        Hazard.CONCURRENCY,
+        "no unique key refuses",
+    ),
+    ("session_id text, message jsonb", Hazard.CONCURRENCY, "no primary key and no unique key"),
+]
+
+
+def test_tables_of_messages(server: Server):
+    for table, hazard, words in TABLES:
+        assert audit(server.url).sound[hazard] is ABSENT
+        server.run(f"CREATE TABLE chat ({table})")
+        found = audit(server.url)
+        assert words in about(found, hazard)
+        assert found.facts["tables of messages"] == "public.chat"
+        server.run("DROP TABLE chat")
 
 
 def test_the_cure_of_a_table_keeps_its_rows_and_orders_them(server: Server):
@@ -190,6 +194,7 @@ def test_a_streaming_replica_and_its_lag(server: Server):
     assert audit(server.url).sound[Hazard.FAILOVER] is ABSENT
     replica = server.engine.replica()
     found = audit(server.url)
+    assert verdicts(found) == (SOUND, SOUND)
     assert found.sound[Hazard.FAILOVER] is UNSOUND
     assert "asynchronous" in about(found, Hazard.FAILOVER)
     assert [measure.name for measure in found.measures] == ["replica_lag_seconds"]
@@ -235,6 +240,14 @@ def test_it_never_writes(server: Server):
     for one in (found, forbidden):
         assert one.facts["holdfast records read"] == "1 of 1 session(s)"
         assert "public.chat" in one.facts["tables of messages"]
+
+
+def test_the_server_itself_would_refuse_a_write(server: Server):
+    address = read_address(server.url)
+    with open_link(address, "doctor") as link, pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        with _Look(link, address, Budget())._read_only():
+            link.execute("CREATE TABLE written (x int)")
+    assert server.one("SELECT to_regclass('written')") is None
 
 
 def test_a_lock_costs_bounded_time_and_is_named(server: Server):

@@ -52,7 +52,9 @@ def write_with(file: Path, then: str) -> subprocess.Popen[bytes]:
         f"import holdfast, os, sys\nstore = holdfast.connect({url(file)!r})\n"
         f"store.append('a', holdfast.Message('user', 'z'))\nprint('ready', flush=True)\n{then}"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
