@@ -149,6 +149,18 @@ def test_the_arguments_count(
     )
 
 
+@pytest.mark.parametrize(
+    ("image", "command"), [("redis", "redis-server"), ("postgres", "postgres -c fsync=off")]
+)
+def test_the_change_that_it_names_is_the_cure(tmp_path: Path, image: str, command: str):
+    rest = "volumes: ['kept:/data', 'kept:/var/lib/postgresql/data']"
+    found = look(tmp_path, COMPOSE.format(image=image, command=command, rest=rest))
+    [finding] = found.findings
+    words = finding.change.partition("Put into the command of memory: ")[2]
+    cured = look(tmp_path, COMPOSE.format(image=image, command=f"{command} {words}", rest=rest))
+    assert cured.exit_code == 0, words
+
+
 def test_a_file_named_in_the_environment_needs_a_volume_too(tmp_path: Path):
     text = """
 services:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -30,6 +30,8 @@ IMAGES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
 )
 """What an image runs, and where it keeps its data unless told otherwise."""
 _WORKLOADS: Final = ("spec", "template", "jobTemplate")
+_SETTING: Final = re.compile(r"^(?:redis-cli CONFIG SET|ALTER SYSTEM SET) ([\w-]+)(?: =)? (\w+);?$")
+"""A setting in the commands of a finding."""
 _SQLITE: Final = re.compile(r"(sqlite(?:\+\w+)?|chroma):///(/[^\s?\"']+)")
 
 
@@ -220,14 +222,15 @@ def _judge_mount(container: Container, data: str, mount: Mount | None) -> list[F
         loses = "everything when the container is removed (docker compose down, an upgrade)"
         why = "no volume is named for the data directory: what it holds goes with the container"
     fix = (
-        "a persistentVolumeClaim, or volumeClaimTemplates of a StatefulSet"
+        f"a persistentVolumeClaim, or a volumeClaimTemplate of a StatefulSet, at {data}"
         if container.kubernetes
-        else f"a named volume: `volumes: [memory:{data}]` here and `memory:` under the top-level volumes"
+        else f"a named volume at {data}: `volumes: ['memory:{data}']` here, and `memory:` under the "
+        "volumes of the whole file"
     )
     return [
         Finding(
             severity, hazards, loses, why,
-            f"{container.name}: {data} is on {_words(mount)}", f"Mount {fix} at {data}",
+            f"{container.name}: {data} is on {_words(mount)}", f"Mount {fix}",
         )
     ]  # fmt: skip
 
@@ -287,10 +290,27 @@ def _judge_settings(container: Container) -> Opinion:
         config = {**redis_rules.DEFAULTS, **redis_arguments(container.words)}
         opinion = redis_rules.persistence(RedisSeen(config, {}))
         opinion.add(redis_rules.eviction(RedisSeen(config, {})))
-        return opinion
-    if "postgres" in engines:
-        return postgres_rules.of_settings(_postgres_arguments(container.words))
-    return Opinion()
+    elif "postgres" in engines:
+        opinion = postgres_rules.of_settings(_postgres_arguments(container.words))
+    else:
+        return Opinion()
+    opinion.findings = [_as_arguments(container, finding) for finding in opinion.findings]
+    return opinion
+
+
+def _as_arguments(container: Container, finding: Finding) -> Finding:
+    """The same finding, cured in the file instead of on the server."""
+    arguments = [
+        _SETTING.sub(r"--\1 \2" if command.startswith("redis-cli") else r"-c \1=\2", command)
+        for command in finding.commands
+        if _SETTING.match(command)
+    ]
+    return replace(
+        finding,
+        now=f"{container.name}: {finding.now}",
+        change=f"Put into the command of {container.name}: {' '.join(arguments)}",
+        commands=(),
+    )
 
 
 def redis_arguments(words: Sequence[str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ _COUNTERS: Final = {
     "rounds": "Rounds that were begun.",
     "acknowledged": "Canaries that the store acknowledged.",
     "lost": "Acknowledged canaries that were gone when they were looked for.",
-    "misordered": "Rounds in which canaries stood in another order than that of their acks.",
+    "misordered": "Times that canaries stood in another order than their acks, or numbers went back.",
     "expired_early": "Sessions that were gone before their time.",
     "expired_late": "Sessions that were still there after their time.",
 }

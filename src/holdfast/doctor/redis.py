@@ -109,7 +109,7 @@ class _Look:
         finally:
             yield Shut(link)
         seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
-        if seen.place is None:
+        if seen.place is None and "dir" in (config or {}):
             self._unseen.append("the data directory: the server is not a process of this machine")
         return self._audit(seen, ours)
 
@@ -236,7 +236,7 @@ def _facts(seen: RedisSeen) -> dict[str, str]:
     facts |= {name: value or "''" for name, value in config.items()}
     facts |= {
         name: info[name]
-        for name in ("used_memory_human", "maxmemory_policy", "role", "connected_slaves")
+        for name in ("used_memory_human", "role", "connected_slaves")
         if name in info
     }
     facts |= {name: value for name, value in info.items() if name.startswith("db")}

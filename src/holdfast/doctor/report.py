@@ -36,17 +36,27 @@ def show(audit: Audit) -> None:
         console.print(
             f"{finding.severity}: {_clean(finding.loses)}", style=_COLOURS[finding.severity]
         )
-        for name, words in (("why", finding.why), ("now", finding.now), ("do", finding.change)):
-            console.print(_clean(f"  {name + ':':5}{words}"))
+        console.print(_reasons(finding))
         for command in finding.commands:
-            console.print(_clean(f"       {command}"), style="bold", soft_wrap=True)
+            console.print(_clean(f"      {command}"), style="bold", soft_wrap=True)
     console.print()
     console.print(_verdicts(audit))
     if audit.ours is not None:
         console.print(f"Acks of holdfast's own store here: {audit.ours.name}")
+    seen = "; ".join(f"{name}: {value}" for name, value in audit.facts.items())
+    console.print(_clean(f"Seen: {seen or 'nothing'}"), style="dim")
     for words in audit.unseen:
         console.print(_clean(f"Not seen: {words}"))
     console.print(f"\n{_closing(audit)}")
+
+
+def _reasons(finding: Finding) -> Any:
+    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for name, words in (("why", finding.why), ("now", finding.now), ("do", finding.change)):
+        grid.add_row("", f"{name}:", _clean(words))
+    return grid
 
 
 def show_commands(audit: Audit) -> None:

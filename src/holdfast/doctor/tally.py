@@ -18,7 +18,7 @@ class Tally:
     lost: int = 0
     """Acknowledged, and not there any more."""
     misordered: int = 0
-    """Rounds in which messages stood in another order than that of their acks."""
+    """Times that messages stood in another order than their acks, or that numbers went back."""
     expired_early: int = 0
     expired_late: int = 0
     errors: Counter[str] = field(default_factory=Counter)

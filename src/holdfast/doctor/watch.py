@@ -119,10 +119,10 @@ def _opening(order: Order) -> str:
     where = without_password(order.target)
     if not order.canary:
         return f"watching {where} every {order.every_s:g} s; nothing is written"
+    made = "; its tables are made if they are missing" if where.startswith("postgres") else ""
     return (
         f"watching {where} every {order.every_s:g} s. The canary WRITES: into the namespace "
-        f"{NAMESPACE} of a holdfast store there, and nowhere else (on PostgreSQL the tables of "
-        "holdfast are made if they are missing)"
+        f"{NAMESPACE} of a holdfast store there, and nowhere else{made}"
     )
 
 
