@@ -111,11 +111,36 @@ def test_the_default_of_the_library_loses_the_last_commit(file: Path):
     assert found.ours is None
 
 
+@pytest.mark.parametrize(
+    ("table", "verdicts_of", "words"),
+    [
+        ("id INTEGER PRIMARY KEY, session_id TEXT, content TEXT, at DATETIME", (SOUND, SOUND), ""),
+        (
+            "id VARCHAR(36) PRIMARY KEY, session_id TEXT, message_data TEXT, created_at TIMESTAMP",
+            (UNSOUND, SOUND),
+            "nothing but a timestamp",
+        ),
+        ("thread_id TEXT, role TEXT, seq INT", (SOUND, UNSOUND), "no primary key"),
+        ("thread_id TEXT, role TEXT, seq INT, UNIQUE (thread_id, seq)", (SOUND, SOUND), ""),
+        ("name TEXT, at DATETIME", (ABSENT, ABSENT), ""),
+    ],
+)
+def test_tables_of_another_program(
+    file: Path, table: str, verdicts_of: tuple[Soundness, Soundness], words: str
+):
+    connection = apsw.Connection(str(file))
+    connection.execute(f"PRAGMA journal_mode=WAL; CREATE TABLE messages ({table})").fetchall()
+    connection.close()
+    found = audit(url(file))
+    assert (found.sound[Hazard.ORDER], found.sound[Hazard.CONCURRENCY]) == verdicts_of
+    assert words in about(found, Hazard.ORDER) + about(found, Hazard.CONCURRENCY)
+
+
 def test_a_writer_with_the_wal_reset_bug_is_named(file: Path):
     connection = apsw.Connection(str(file))
     connection.execute("PRAGMA journal_mode=WAL; CREATE TABLE t (x)").fetchall()
     connection.close()
-    assert audit(url(file)).sound[Hazard.CONCURRENCY] is UNKNOWN
+    assert audit(url(file)).sound[Hazard.CONCURRENCY] is ABSENT
     with file.open("r+b") as written:  # as an older SQLite signs it
         written.seek(96)
         written.write(struct.pack(">I", 3_040_001))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -22,10 +23,29 @@ from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, ordered
 from holdfast.doctor.sqlite_rules import HEADER_BYTES, Header, SqliteSeen, read_header
 from holdfast.doctor.storage import openers, storage_of
+from holdfast.doctor.tables import Column, Table
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.limits import NUMBER_MAX
 
 _HOUR_MS: Final = 3_600_000
+TABLES_MAX: Final = 500
+_TABLES: Final = """
+    SELECT t.name, (
+        SELECT json_group_array(json_array(c.name, c.type,
+            c.pk = 1 AND upper(c.type) = 'INTEGER'
+            AND NOT EXISTS (SELECT 1 FROM pragma_table_info(t.name) WHERE pk > 1)))
+        FROM pragma_table_info(t.name) c
+    ), (
+        SELECT json_group_array(json(k.names)) FROM (
+            SELECT (SELECT json_group_array(name) FROM pragma_index_info(i.name)) AS names
+            FROM pragma_index_list(t.name) i WHERE i."unique" AND NOT i.partial
+            UNION ALL
+            SELECT json_group_array(name) FROM pragma_table_info(t.name) WHERE pk HAVING count(*)
+        ) k
+    )
+    FROM sqlite_schema t WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite!_%' ESCAPE '!'
+    LIMIT ?1
+"""
 _SAMPLE: Final = """
     SELECT id, name, floor FROM sessions
     WHERE namespace = ?1 AND state = 'live' AND (expires_ms IS NULL OR expires_ms > ?2) LIMIT ?3
@@ -48,6 +68,7 @@ def look(url: str, namespace: str, budget: Budget) -> Audit:
         place=storage_of(path),
         processes=processes,
         ours=ours,
+        tables=None if ours or trouble else _tables(path),
         standard=sqlite3.sqlite_version_info[:3],
     )
     unseen = ["`synchronous` of the connections of others: it is in no file", *trouble]
@@ -112,6 +133,25 @@ def read_only(path: Path) -> Iterator[apsw.Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def _tables(path: Path) -> list[Table] | None:
+    """Tables of another program, as far as a conversation would need them."""
+    try:
+        with read_only(path) as connection:
+            rows: list[Any] = connection.execute(_TABLES, (TABLES_MAX,)).fetchall()
+    except apsw.Error:
+        return None
+    return [
+        Table(
+            name,
+            unlogged=False,
+            columns=tuple(Column(one, kind.lower().partition("(")[0], bool(counted))
+                          for one, kind, counted in json.loads(columns)),
+            unique=tuple(tuple(key) for key in json.loads(unique)),
+        )
+        for name, columns, unique in rows
+    ]  # fmt: skip
 
 
 def _books(path: Path, header: Header, namespace: str, budget: Budget) -> tuple[Books | None, str]:

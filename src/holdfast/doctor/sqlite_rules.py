@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from holdfast.doctor import storage
+from holdfast.doctor import storage, tables
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Process, Storage
+from holdfast.doctor.tables import Table
 
 HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
@@ -43,6 +44,8 @@ class SqliteSeen:
     processes: Sequence[Process] = ()
     ours: bool = False
     """Whether it is a store of holdfast, whose every connection has synchronous=FULL."""
+    tables: Sequence[Table] | None = None
+    """Those of another program; None where they cannot be read."""
     standard: Version = MENDED
     """The SQLite of this Python's standard library."""
 
@@ -94,10 +97,19 @@ def judge(seen: SqliteSeen) -> Opinion:
     if seen.header.wal and not seen.ours:
         found.findings.append(_PER_CONNECTION)
     if not seen.ours:
-        found.unknown |= {Hazard.ORDER, Hazard.CONCURRENCY}
+        found.add(_of_strangers(seen.tables))
     found.findings += _versions(seen)
     found.add(storage.judge(seen.place))
     return found
+
+
+def _of_strangers(found: Sequence[Table] | None) -> Opinion:
+    if found is None:
+        return Opinion(unknown={Hazard.ORDER, Hazard.CONCURRENCY})
+    if not any(table.session for table in found):
+        return Opinion(absent={Hazard.ORDER, Hazard.CONCURRENCY})
+    # The commands are PostgreSQL's: SQLite cannot add a key to a table that is there.
+    return Opinion([replace(one, commands=()) for one in tables.judge(found, one_writer=True)])
 
 
 _ROLLBACK: Final = Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -123,11 +123,11 @@ def listeners(port: int) -> list[int]:
 
 def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
     """Other processes that have one of these files open; and whether some could not be asked."""
-    wanted = set()
+    wanted = {}
     for path in paths:
         with contextlib.suppress(OSError):
             found = path.stat()
-            wanted.add((found.st_dev, found.st_ino))
+            wanted[found.st_dev, found.st_ino] = path.name
     found_processes, hidden = [], False
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -139,8 +139,8 @@ def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
     return found_processes, hidden
 
 
-def _has_open(process: str, wanted: set[tuple[int, int]]) -> bool | None:
-    """None where we may not look, or the process ended meanwhile."""
+def _has_open(process: str, wanted: Mapping[tuple[int, int], str]) -> bool | None:
+    """None where we may not look. Only files of such a name are touched: others may hang."""
     try:
         descriptors = list(os.scandir(f"{process}/fd"))
     except FileNotFoundError:
@@ -149,9 +149,11 @@ def _has_open(process: str, wanted: set[tuple[int, int]]) -> bool | None:
         return None
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
-            found = descriptor.stat()
-            if (found.st_dev, found.st_ino) in wanted:
-                return True
+            name = os.readlink(descriptor.path).rpartition("/")[2]  # noqa: PTH115 - see open_names
+            if name in wanted.values():
+                found = descriptor.stat()
+                if (found.st_dev, found.st_ino) in wanted:
+                    return True
     return False
 
 

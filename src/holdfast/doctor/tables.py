@@ -12,7 +12,7 @@ from holdfast.doctor.finding import Finding, Hazard, Severity
 SESSION: Final = re.compile(r"^(session|thread|conversation|chat|dialog|room)(_?(id|key|name))?$")
 CONTENT: Final = re.compile(r"^(content|message|text|body|payload|data|message_data|parts)$")
 ROLE: Final = re.compile(r"^(role|author|sender|type|message_type|speaker)$")
-NUMBERS: Final = ("smallint", "integer", "bigint", "numeric")
+NUMBERS: Final = ("smallint", "integer", "bigint", "numeric", "int")
 _NUMBER_THEM: Final = (
     "UPDATE {table} t SET seq = n.seq FROM (SELECT ctid, row_number() OVER (PARTITION BY {session} "
     "ORDER BY {clock}, ctid) AS seq FROM {table}) n WHERE t.ctid = n.ctid;"
@@ -66,13 +66,21 @@ def table_from(row: Sequence[Any]) -> Table:
     )
 
 
-def judge(tables: Iterable[Table]) -> list[Finding]:
-    """Findings about those that look like conversations."""
+def judge(tables: Iterable[Table], *, one_writer: bool = False) -> list[Finding]:
+    """Findings about those that look like conversations.
+
+    Where there is one writer at a time, as in SQLite, a serial number is the order of commits.
+    """
     found: list[Finding] = []
     for table in tables:
         if table.session is not None:
-            found += [one for one in (_unlogged(table), _order(table), _key(table)) if one]
+            order = None if one_writer and _counted(table) else _order(table)
+            found += [one for one in (_unlogged(table), order, _key(table)) if one]
     return found
+
+
+def _counted(table: Table) -> list[str]:
+    return [column.name for column in table.columns if column.generated]
 
 
 def _unlogged(table: Table) -> Finding | None:
@@ -91,10 +99,9 @@ def _unlogged(table: Table) -> Finding | None:
 
 def _order(table: Table) -> Finding | None:
     clocks = [column.name for column in table.columns if column.is_clock]
-    numbers = [column for column in table.columns if column.type in NUMBERS]
+    counted = _counted(table)
     if _numbered(table):
         return None
-    counted = [column.name for column in numbers if column.generated]
     if counted:
         return Finding(
             Severity.NOTE,
