@@ -235,7 +235,7 @@ def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
 
 
 @main.command()
-@click.argument("target", required=False)
+@click.argument("target", required=False, envvar="HOLDFAST_STORE")
 @click.option(
     "--manifest",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import Durability, Message
 from holdfast.doctor import Hazard, Severity, Soundness, assert_sound, audit
-from holdfast.doctor.ttl import Key, Sample, judge
+from holdfast.doctor.ttl import Key, Sample, judge, shape_of
 from tests.doctor.conftest import OnDisk, about, verdicts, worst
 
 SOUND, UNSOUND, UNKNOWN, ABSENT = Soundness
@@ -124,6 +124,22 @@ def test_times_to_live_in_a_sample(redis: Any, keys: dict[str, int | None], word
 def test_what_is_meant_so_raises_no_alarm(keys: dict[str, int], verdict: Soundness):
     sample = Sample(tuple(Key(name, left) for name, left in keys.items()), complete=True)
     assert judge(sample).sound()[Hazard.EXPIRY] is verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("session:a", "session:…"),
+        ("agents:session:7f3", "agents:session:…"),
+        ("agents:session:7f3:messages", "agents:session:…:messages"),
+        ("user42:chat", "…:chat"),
+        ("session:chat-123", "session:…"),
+        ("celery", "celery"),
+        ("", ""),
+    ],
+)
+def test_the_shape_of_a_key(name: str, shape: str):
+    assert shape_of(name) == shape
 
 
 def test_the_sample_of_a_large_server_is_bounded(redis: Any):

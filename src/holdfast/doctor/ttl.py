@@ -19,6 +19,7 @@ SESSION_LIKE: Final = re.compile(
 )
 _OURS: Final = "hf:"
 _SEPARATOR: Final = re.compile(r"[:/|]")
+_WORD: Final = re.compile(r"[A-Za-z_-]{1,32}")
 _STEM_KEYS: Final = 2
 _STEM_PARTS: Final = 3
 
@@ -42,16 +43,16 @@ class Sample:
 
 @dataclass(slots=True)
 class Family:
-    """Keys that begin alike."""
+    """Keys of one shape: `agents:session:…` stands for all of `agents:session:ID`."""
 
-    prefix: str
+    shape: str
     expiring_ms: list[int] = field(default_factory=list)
     lasting: int = 0
 
     @property
     def is_session_like(self) -> bool:
         """Whether its name says that conversations are kept here."""
-        return SESSION_LIKE.search(self.prefix) is not None
+        return SESSION_LIKE.search(self.shape) is not None
 
 
 def is_ours(name: str) -> bool:
@@ -60,17 +61,28 @@ def is_ours(name: str) -> bool:
 
 
 def families(keys: Iterable[Key]) -> list[Family]:
-    """Keys by what stands before their first separator; the largest family first."""
+    """Keys by their shape; the largest family first."""
     found: dict[str, Family] = {}
     for key in keys:
-        match = _SEPARATOR.search(key.name)
-        prefix = key.name[: match.end()] if match else key.name
-        family = found.setdefault(prefix, Family(prefix))
+        shape = shape_of(key.name)
+        family = found.setdefault(shape, Family(shape))
         if key.left_ms < 0:
             family.lasting += 1
         else:
             family.expiring_ms.append(key.left_ms)
     return sorted(found.values(), key=lambda one: -(len(one.expiring_ms) + one.lasting))
+
+
+def shape_of(name: str) -> str:
+    """A key without its ids: words that name its kind stay, and so does a first word."""
+    first, *others = re.split(f"({_SEPARATOR.pattern})", name)
+    if not others:
+        return first
+    kept = [
+        part if at % 2 == 0 or (_WORD.fullmatch(part) and SESSION_LIKE.search(part)) else "…"
+        for at, part in enumerate(others)
+    ]
+    return "".join([first if _WORD.fullmatch(first) else "…", *kept])
 
 
 def facts(sample: Sample) -> dict[str, str]:
@@ -85,7 +97,7 @@ def facts(sample: Sample) -> dict[str, str]:
                 f", {len(family.expiring_ms)} with: {_words(low)} to {_words(high)} left, "
                 f"half of them under {_words(middle)}"
             )
-        shown[f"keys {family.prefix}"] = words
+        shown[f"keys {family.shape}"] = words
     return shown
 
 
@@ -113,9 +125,9 @@ def _mixed(family: Family) -> Finding:
         Severity.WARNING if serious else Severity.NOTE,
         (Hazard.EXPIRY,) if serious else (),
         "one part of what belongs together, while the rest stays for ever",
-        "of keys that begin alike, some have a time to live and some have none: usually a code "
+        "of keys that are named alike, some have a time to live and some have none: usually a code "
         "path that writes without refreshing it",
-        f"{family.prefix}…: {len(family.expiring_ms)} with a time to live, {family.lasting} without",
+        f"{family.shape}: {len(family.expiring_ms)} with a time to live, {family.lasting} without",
         "Set it in the same step as every write (SET … EX, or EXPIRE in one MULTI), or on none; "
         "holdfast refreshes it in the write itself",
     )
@@ -127,7 +139,7 @@ def _short(family: Family, middle_ms: float) -> Finding:
         (Hazard.EXPIRY,),
         f"half of these conversations within {_words(middle_ms)}",
         "their time to live is short for a memory, or is not refreshed when they are used",
-        f"{family.prefix}…: {len(family.expiring_ms)} key(s), half with under {_words(middle_ms)} "
+        f"{family.shape}: {len(family.expiring_ms)} key(s), half with under {_words(middle_ms)} "
         "left",
         "Raise the time to live where they are written, and refresh it with every write",
     )
