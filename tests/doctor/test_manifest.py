@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from holdfast import UsageError
 from holdfast.doctor import Audit, Hazard, Soundness
@@ -178,6 +182,32 @@ services:
 def test_a_file_that_says_nothing_is_a_wrong_argument(tmp_path: Path, text: str):
     with pytest.raises(UsageError):
         look(tmp_path, text)
+
+
+WORDS = ["services", "image", "redis:7", "volumes", "tmpfs", "/data", "command", "environment",
+         "kind", "Pod", "spec", "template", "containers", "volumeMounts", "mountPath", "name",
+         "emptyDir", "items", "PGDATA", "sqlite:////a/b.db", "--maxmemory", "'"]  # fmt: skip
+SHAPES = st.recursive(
+    st.none() | st.integers() | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=5)
+    ),
+    max_leaves=30,
+)
+
+
+@given(SHAPES)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_file_of_any_shape_is_an_audit_or_a_wrong_argument(tmp_path: Path, shape: Any):
+    try:
+        look(
+            tmp_path,
+            yaml.safe_dump_all([{"services": {"a": shape}}, {"kind": "Pod", "spec": shape}]),
+        )
+    except UsageError:
+        return
 
 
 def test_arguments_of_redis():

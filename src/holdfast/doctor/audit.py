@@ -53,9 +53,10 @@ def assert_sound(
     namespace: str = "default",
     time_s: float = TIME_S,
 ) -> Audit:
-    """Raise `AssertionError` in whole sentences if there is a finding, or if one of these
-    hazards could not be judged; otherwise return the audit.
-    """  # noqa: D205 - one sentence
+    """Raise `AssertionError`, in whole sentences, unless the target is sound; return its audit.
+
+    A finding that counts is one reason, a hazard of these that could not be judged another.
+    """
     found = audit(target, namespace=namespace, time_s=time_s)
     wrong = [finding.sentence() for finding in found.findings if finding.counts]
     blind = [

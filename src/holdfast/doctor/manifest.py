@@ -1,6 +1,4 @@
-"""A Kubernetes or Compose file: does the data directory outlive its container, and how is the
-engine configured? Nothing is contacted.
-"""  # noqa: D205 - one sentence
+"""A Kubernetes or Compose file: does the data directory outlive its container? Contacts nothing."""
 
 from __future__ import annotations
 
@@ -59,8 +57,12 @@ class Container:
 
 def look_at(path: Path) -> Audit:
     """The audit of a file."""
-    documents = _load(path)
-    containers = [one for document in documents for one in _containers(document)]
+    try:
+        containers = [one for document in _load(path) for one in _containers(document)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not shaped as Kubernetes or Compose files are ({type(error).__name__}: {error})"
+        ) from error
     opinion, facts, found = Opinion(), {}, False
     for container in containers:
         for engine, data in _data_directories(container):
@@ -94,7 +96,7 @@ def _load(path: Path) -> list[Any]:
         raise UsageError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     try:
         return [one for one in yaml.safe_load_all(path.read_text("utf-8")) if one]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is no YAML: {error}") from error
 
 

@@ -89,9 +89,11 @@ def of_settings(settings: Mapping[str, str]) -> Opinion:
 
 
 def judge(seen: SqliteSeen) -> Opinion:
-    """Every finding about one file. `synchronous` belongs to each connection and is in no file:
-    a writer that sets nothing gets FULL, and so does our store.
-    """  # noqa: D205 - one sentence
+    """Every finding about one file.
+
+    `synchronous` belongs to each connection and is in no file: it is taken as what a writer gets
+    that sets nothing, which is FULL, and what our store sets.
+    """
     found = Opinion(absent={Hazard.EVICTION, Hazard.EXPIRY, Hazard.FAILOVER, Hazard.STALENESS})
     found.add(of_settings({"journal_mode": "wal" if seen.header.wal else "delete"}))
     if seen.header.wal and not seen.ours:
