@@ -13,8 +13,8 @@ import holdfast
 from holdfast import Message
 from holdfast.cli import main
 from holdfast.doctor import Audit, Finding, Hazard, Severity, Soundness, audit
-from holdfast.doctor.audit import without_password
 from holdfast.doctor.finding import joined
+from holdfast.doctor.look import without_password
 from tests.doctor.conftest import OnDisk
 
 SOUND, UNSOUND, UNKNOWN, ABSENT = Soundness
@@ -163,3 +163,6 @@ def test_every_node_of_a_cluster_is_looked_at(on_disk: OnDisk):
     read = [value for name, value in found.facts.items() if name.endswith("records read")]
     assert sum(int(words.split()[0]) for words in read) == 12
     assert (found.sound[Hazard.SIGKILL], found.sound[Hazard.POWER]) == (SOUND, SOUND)
+    late = audit(engine.url, time_s=0)
+    assert late.sound[Hazard.SIGKILL] is UNKNOWN
+    assert "the time for this audit was over" in " ".join(late.unseen)

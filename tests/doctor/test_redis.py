@@ -151,6 +151,15 @@ def test_the_sample_of_a_large_server_is_bounded(redis: Any):
     assert 1000 <= looked < 3000
 
 
+def test_our_own_keys_are_passed_over_for_a_while_only(redis: Any):
+    fill = "for at = 1, 30000 do redis.call('SET', 'hf:{x' .. at .. '}:head', at) end"
+    redis.call("EVAL", fill, "0")
+    redis.call("CONFIG", "RESETSTAT")
+    assert audit(redis.url).facts["keys looked at"].startswith("a sample of 0")
+    calls = redis.info("commandstats")["cmdstat_scan"].partition(",")[0]
+    assert int(calls.removeprefix("calls=")) < 120
+
+
 def test_our_own_records_are_sampled(redis: Any):
     with holdfast.connect(redis.url) as store:
         for name in ("a", "b", "c"):

@@ -34,7 +34,7 @@ _COUNTS: Final = """
 """
 
 
-def look(url: str, namespace: str, budget: Budget) -> Audit:
+def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of a server or of a directory."""
     del namespace
     if urlsplit(url).scheme == "chroma":

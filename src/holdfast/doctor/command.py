@@ -8,8 +8,8 @@ from pathlib import Path
 
 from holdfast import terminal
 from holdfast.doctor import report
-from holdfast.doctor.audit import audit
 from holdfast.doctor.finding import Audit, joined
+from holdfast.doctor.look import audit
 from holdfast.errors import UsageError
 
 

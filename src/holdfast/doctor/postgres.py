@@ -29,7 +29,7 @@ from holdfast.model import Durability
 SQL: Final = load_queries(Path(__file__).with_name("postgres.sql"))
 
 
-def look(url: str, namespace: str, budget: Budget) -> Audit:
+def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of one server, as this role sees it in this database."""
     address = read_address(url)
     wait_s = budget.question_s
@@ -51,7 +51,7 @@ class _Look:
         self._link, self._address, self._budget = link, address, budget
         self._unseen: list[str] = []
 
-    def audit(self, namespace: str) -> Audit:
+    def audit(self, namespace: bytes) -> Audit:
         """Ask everything; what is forbidden is noted."""
         seen = self._seen()
         ours = self._books(namespace)
@@ -130,7 +130,7 @@ class _Look:
         self._unseen.append("the data directory: the server is not a process of this machine")
         return None
 
-    def _books(self, namespace: str) -> Books | None:
+    def _books(self, namespace: bytes) -> Books | None:
         """A sample of our own store in this schema and namespace; None where there is none."""
         schema = self._address.schema
         rows = self._ask("ours", "whether holdfast keeps its store here", (schema,))
@@ -144,7 +144,7 @@ class _Look:
             return found
         leftovers = self._ask("leftovers", "expired sessions of holdfast")
         found.leftovers = leftovers[0][0] if leftovers else 0
-        sample = (namespace.encode(), SESSIONS_MAX, RECORDS_MAX)
+        sample = (namespace, SESSIONS_MAX, RECORDS_MAX)
         newest = self._ask("newest", "records of holdfast", sample) or []
         for name, group in groupby(newest, key=lambda row: row[0]):
             _read(found, bytes(name), list(group))

@@ -31,13 +31,16 @@ from holdfast.errors import EngineUnreachable
 from holdfast.model import Durability
 
 NODES_MAX: Final = 32
+LOOKED_MAX: Final = 10 * KEYS_MAX
+"""Keys that are passed over in the search for a sample, because they are our own."""
+_NOT_ASKED: Final = "this node: the time for this audit was over"
 LAYOUT: Final = 1
 _SCAN_COUNT: Final = b"100"
 
 
-def look(url: str, namespace: str, budget: Budget) -> Audit:
+def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of a server, or of every primary of a cluster."""
-    target = target_of(Settings(url, namespace.encode(), Durability.MEMORY))
+    target = target_of(Settings(url, namespace, Durability.MEMORY))
     wait_s = budget.question_s
     target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
     edge, nodes = Edge(target), Nodes(target)
@@ -45,13 +48,23 @@ def look(url: str, namespace: str, budget: Budget) -> Audit:
     nodes.is_cluster = edge.run(_is_cluster(first))
     places = _primaries(edge, nodes) if nodes.is_cluster else [first]
     names = edge.run(_names(nodes, Keys(target.namespace), places[0]))
-    return joined(
-        [
-            edge.run(_Look(target, address, budget).steps(_there(nodes, names, address)))
-            for address in places[:NODES_MAX]
-            if address == places[0] or not budget.is_spent
-        ]
-    )
+    if not nodes.is_cluster:
+        return edge.run(_Look(target, first, budget).steps(names))
+    looks = {address: _there(nodes, names, address) for address in places[:NODES_MAX]}
+    unseen = [Audit("redis", str(address), unseen=(_NOT_ASKED,)) for address in places[NODES_MAX:]]
+    return joined([*(_node(edge, target, budget, *one) for one in looks.items()), *unseen])
+
+
+def _node(
+    edge: Edge, target: Target, budget: Budget, address: Address, names: list[bytes] | Exception
+) -> Audit:
+    """One node of a cluster; one that is away, or came too late, hides nothing of the others."""
+    if budget.is_spent:
+        return Audit("redis", str(address), unseen=(_NOT_ASKED,))
+    try:
+        return edge.run(_Look(target, address, budget).steps(names))
+    except EngineUnreachable as error:
+        return Audit("redis", str(address), unseen=(str(error),))
 
 
 def _is_cluster(address: Address) -> Steps[bool]:
@@ -132,13 +145,16 @@ class _Look:
         """Keys that a bounded SCAN meets, with what they have left."""
         found: list[Key] = []
         cursor, complete = b"0", False
-        while not complete and len(found) < KEYS_MAX and not self._budget.is_spent:
+        looked = 0
+        while not complete and len(found) < KEYS_MAX and looked < LOOKED_MAX:
+            if self._budget.is_spent:
+                break
             [page] = yield from _ask(link, [(b"SCAN", cursor, b"COUNT", _SCAN_COUNT)])
             if isinstance(page, Exception):
                 self._unseen.append(f"keys and their times to live: {page}")
                 return None
             cursor, names = page
-            complete = cursor == b"0"
+            complete, looked = cursor == b"0", looked + len(names)
             theirs = [name for name in names if not ttl.is_ours(_text(name))]
             left = yield from _ask(link, [(b"PTTL", name) for name in theirs])
             for name, left_ms in zip(theirs, left, strict=True):

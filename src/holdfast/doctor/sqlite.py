@@ -56,7 +56,7 @@ _NEWEST: Final = """
 """
 
 
-def look(url: str, namespace: str, budget: Budget) -> Audit:
+def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of one file."""
     path = path_of(url).resolve()
     header, trouble = _identity(path, _header(path))
@@ -154,14 +154,16 @@ def _tables(path: Path) -> list[Table] | None:
     ]  # fmt: skip
 
 
-def _books(path: Path, header: Header, namespace: str, budget: Budget) -> tuple[Books | None, str]:
+def _books(
+    path: Path, header: Header, namespace: bytes, budget: Budget
+) -> tuple[Books | None, str]:
     """A sample of our own store; None and why where it cannot be read."""
     found = Books(header.user_version, SCHEMA_VERSION)
     if found.schema > SCHEMA_VERSION:
         return found, ""
     try:
         with read_only(path) as connection:
-            _sample(connection, found, namespace.encode(), budget)
+            _sample(connection, found, namespace, budget)
     except apsw.Error as error:
         return None, f"{type(error).__name__}: {error}"
     return found, ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from holdfast import limits, operations
 from holdfast.connection import BACKENDS
 from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
@@ -30,9 +31,10 @@ def audit(target: str, *, namespace: str = "default", time_s: float = TIME_S) ->
     cannot be understood is a `UsageError`.
     """
     scheme = urlsplit(target).scheme
+    space = operations.text_bytes(namespace, "namespace", limits.NAMESPACE_BYTES_MAX)
     look = _look_for(scheme)
     try:
-        found: Audit = look(target, namespace, Budget(time_s))
+        found: Audit = look(target, space, Budget(time_s))
     except UsageError:
         raise
     except HoldfastError as error:
