@@ -1,8 +1,8 @@
 """Direct checks that need no history: odd content and odd ids go in, and must come out.
 
 Each runs inside a client process, where a store that hangs or dies harms nobody, and yields
-findings: `{"promise", "verdict", "because", "tried", "refused"}`. A store may refuse what it
-cannot keep, by an error; to take it and give back something else breaks a promise.
+findings: `{"promise", "verdict", "because", "tried", "refused", "examples"}`. A store may refuse
+what it cannot keep, by an error; to take it and give back something else breaks a promise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 
+EXAMPLES_MAX: Final = 3
+EXAMPLE_CHARS_MAX: Final = 300
 _TOOL_CALL: Final = {
     "id": "call_1",
     "type": "function",
@@ -62,7 +64,11 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
             accepted.append((words, session, message))
     again = plain.Client(target)
     try:
-        wrong = [w for w, s, m in accepted if not (_same(surface, s, m) and _same(again, s, m))]
+        wrong = [
+            _example(words, session, [message], _read(again, session))
+            for words, session, message in accepted
+            if not (_same(surface, session, message) and _same(again, session, message))
+        ]
     finally:
         again.close()
     odd = f"{len(accepted)} odd messages"
@@ -163,9 +169,26 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[str]:
+def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """The sessions that do not show their own message and no other."""
     seen = [(session, name, _read(surface, session)) for session, name in accepted]
-    return [repr(session) for session, name, read in seen if read is None or _names(read) != [name]]
+    return [
+        _example(repr(session), session, [name], None if read is None else _names(read))
+        for session, name, read in seen
+        if read is None or _names(read) != [name]
+    ]
+
+
+def _example(what: str, session: str, sent: Any, seen: Any) -> dict[str, str]:
+    """What went in and what came back, short enough to be shown."""
+    messages = seen.messages if isinstance(seen, plain.Read) else seen
+    back = "an error, or nothing that could be read" if seen is None else _exact(messages)
+    return {
+        "what": what,
+        "session": session[:EXAMPLE_CHARS_MAX],
+        "sent": _exact(sent)[:EXAMPLE_CHARS_MAX],
+        "seen": back[:EXAMPLE_CHARS_MAX],
+    }
 
 
 def _names(read: plain.Read) -> list[str]:
@@ -181,12 +204,14 @@ def _read(surface: plain.Client, session: str) -> plain.Read | None:
 
 
 def _finding(
-    promise: str, wrong: list[str], refused: list[str], words: str, odd: str
+    promise: str, wrong: list[dict[str, str]], refused: list[str], words: str, odd: str
 ) -> dict[str, Any]:
     tried = int(odd.split(maxsplit=1)[0])
     if wrong:
-        because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
-        return _verdict(promise, "broken", because, tried, refused)
+        more = f", and {len(wrong) - 1} more" if wrong[1:] else ""
+        because = f"{wrong[0]['what']} {words}{more}"
+        found = _verdict(promise, "broken", because, tried, refused)
+        return {**found, "examples": wrong[:EXAMPLES_MAX]}
     if not tried:
         return _verdict(promise, "unknown", "the store refused everything", tried, refused)
     return _verdict(promise, "kept", odd, tried, refused)
@@ -201,4 +226,5 @@ def _verdict(
         "because": because,
         "tried": tried,
         "refused": refused or [],
+        "examples": [],
     }
