@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.verify.history import NEVER_NS, History, Operation
+from holdfast.verify.history import NEVER_NS, Fault, History, Operation
 from holdfast.verify.judge import Anomaly
 from holdfast.verify.workload import plan
 
 WHOLE_MAX: Final = 3
 """So many of each name are told with their conversation; the others with their operations."""
 FAULTS_MAX: Final = 5
-NEARBY_MAX: Final = 4
+NEARBY_MAX: Final = 3
 LINES_BEFORE: Final = 5
 LINES_AFTER: Final = 7
 MISSING_MAX: Final = 200
@@ -81,9 +81,19 @@ def _surroundings(history: History, among: Sequence[Anomaly], anomaly: Anomaly) 
             for fault in faults[:FAULTS_MAX]
         ],
         "faults_between": len(faults),
+        "writer_went_on": _went_on(history, anomaly, faults),
         "nearby": [_operation(operation) for operation in _nearby(history, anomaly)],
         "conversation": _conversation(history, among, anomaly),
     }
+
+
+def _went_on(history: History, anomaly: Anomaly, faults: Sequence[Fault]) -> bool:
+    """Whether the client that wrote the message was still at work after all these faults."""
+    own = history.writers.get(anomaly.message)
+    last = max((fault.time_ns for fault in faults), default=0)
+    return own is not None and any(
+        one.process == own.process and _end(one) > last for one in history.operations.values()
+    )
 
 
 def _nearby(history: History, anomaly: Anomaly) -> list[Operation]:
@@ -122,6 +132,7 @@ def _conversation(
     return {
         "read": read.number,
         "limit": read.limit,
+        "mark": lines[focus][1] if lines else "seen",
         "before": _skipped(lines[:first]),
         "lines": [_line(history, name, mark) for name, mark in lines[first:last]],
         "after": _skipped(lines[last:]),
