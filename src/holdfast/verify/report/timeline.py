@@ -71,12 +71,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class FaultLine:
-    """One fault, where it stands in time."""
+    """One fault, where it stands in time; `over` where it is the end of one."""
 
     x: float
     label_y: int
     anchor: str
     name: str
+    over: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +299,7 @@ def _notes(
             x = axis.at(step["invoked_ns"])
             anchor = "start" if x < _EDGE_PERCENT else "end"
             place = x if anchor == "start" else min(x + 8, RIGHT)
-            y = lane.y + LANE_PX + row * NOTE_PX - 9
+            y = lane.y + LANE_PX + row * NOTE_PX - 7
             yield Note(place, y, anchor, short(note[0]), note[1])
 
 
@@ -307,7 +308,9 @@ def _fault_lines(axis: Axis, faults: Sequence[Mapping[str, Any]]) -> tuple[list[
     ends: list[float] = []
     lines = []
     for fault in faults:
-        name = str(fault["name"]) if fault.get("landed", True) else f"{fault['name']} (missed)"
+        over = is_over(fault)
+        name = ("" if over else "⚡") + str(fault["name"])
+        name += "" if fault.get("landed", True) else " (missed)"
         x = axis.at(fault["time_ns"])
         anchor = _anchor(x)
         half = len(name) * CHAR_PERCENT / 2
@@ -315,8 +318,13 @@ def _fault_lines(axis: Axis, faults: Sequence[Mapping[str, Any]]) -> tuple[list[
         row = next((at for at, end in enumerate(ends) if end < begin), len(ends))
         row = min(row, FAULT_ROWS_MAX - 1)
         ends[row : row + 1] = [begin + 2 * half + 1]
-        lines.append(FaultLine(x, 6 + row * FAULT_ROW_PX, anchor, name))
+        lines.append(FaultLine(x, 6 + row * FAULT_ROW_PX, anchor, name, over))
     return lines, len(ends)
+
+
+def is_over(fault: Mapping[str, Any]) -> bool:
+    """Whether this is not a fault but the end of one."""
+    return str(fault["name"]).endswith(" over")
 
 
 def _anchor(x: float) -> str:
@@ -339,6 +347,6 @@ def _ticks(axis: Axis) -> Iterable[Tick]:
 
 def _title(anomaly: Mapping[str, Any], lanes: Sequence[Lane], faults: Sequence[FaultLine]) -> str:
     names = ", ".join(lane.name for lane in lanes)
-    landed = ", ".join(dict.fromkeys(line.name for line in faults))
+    landed = ", ".join(dict.fromkeys(line.name for line in faults if not line.over))
     fault = f" Faults between: {landed}." if landed else ""
     return f"Timeline of {anomaly.get('name', 'it')}: operations of {names}.{fault}"

@@ -178,13 +178,12 @@ def _anomaly(told: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) 
 
 
 def _landed(told: Mapping[str, Any], anomaly: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The faults between the operations of a witness, each kind once, with what proved it."""
-    between = Counter(fault["name"] for fault in anomaly.get("faults") or ())
+    """The faults between the operations of a witness, each kind once."""
+    faults = anomaly.get("faults") or ()
+    between = Counter(fault["name"] for fault in faults if not timeline.is_over(fault))
     for name, count in between.items():
-        tally = told["faults"].get(name, {})
-        proof = next(iter(tally.get("seen", ())), "")
-        landed = tally.get("landed", count)
-        yield {"name": name, "count": count, "landed": landed, "proof": proof}
+        landed = told["faults"].get(name, {}).get("landed", count)
+        yield {"name": name, "count": count, "landed": landed}
 
 
 _SAYS: Final[Mapping[str, str]] = {
@@ -196,14 +195,17 @@ _SAYS: Final[Mapping[str, str]] = {
 
 
 def _conversation(talk: Mapping[str, Any]) -> dict[str, Any]:
-    lines = [
-        {**line, "words": _said(line), "says": _SAYS.get(line["mark"], "")}
-        for line in talk["lines"]
-    ]
-    shown = sum(line["mark"] != "missing" for line in lines)
-    skipped = talk["before"]["lines"] - talk["before"]["missing"]
-    skipped += talk["after"]["lines"] - talk["after"]["missing"]
-    return {**talk, "lines": lines, "empty": shown + skipped == 0}
+    """The lines with their words; `empty` where the read showed nothing at all."""
+    lines = [line if "skipped" in line else _line(line) for line in talk["lines"]]
+    shown = sum(
+        line["skipped"] - line["missing"] if "skipped" in line else line["mark"] != "missing"
+        for line in lines
+    )
+    return {"lines": lines, "empty": shown == 0}
+
+
+def _line(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {**line, "words": _said(line), "says": _SAYS.get(line["mark"], "")}
 
 
 def _said(line: Mapping[str, Any]) -> str:

@@ -17,8 +17,9 @@ WHOLE_MAX: Final = 3
 """So many of each name are told with their conversation; the others with their operations."""
 FAULTS_MAX: Final = 5
 NEARBY_MAX: Final = 3
-LINES_BEFORE: Final = 5
-LINES_AFTER: Final = 7
+LINES_BEFORE: Final = 4
+LINES_AFTER: Final = 5
+SHOWN_AFTER: Final = 3
 MISSING_MAX: Final = 200
 TEXT_CHARS_MAX: Final = 300
 _LACKS: Final = frozenset(
@@ -128,15 +129,27 @@ def _conversation(
         (at for at, (name, mark) in enumerate(lines) if name == anomaly.message and mark != "seen"),
         0,
     )
-    first, last = max(focus - LINES_BEFORE, 0), focus + LINES_AFTER + 1
     return {
         "read": read.number,
         "limit": read.limit,
         "mark": lines[focus][1] if lines else "seen",
-        "before": _skipped(lines[:first]),
-        "lines": [_line(history, name, mark) for name, mark in lines[first:last]],
-        "after": _skipped(lines[last:]),
+        "lines": list(_excerpt(history, lines, focus)),
     }
+
+
+def _excerpt(
+    history: History, lines: list[tuple[str, str]], focus: int
+) -> Iterator[dict[str, Any]]:
+    """The lines around one, and the next that the read did show; what lies between is counted."""
+    around = range(max(focus - LINES_BEFORE, 0), min(focus + LINES_AFTER + 1, len(lines)))
+    shown = [at for at in range(focus, len(lines)) if lines[at][1] != "missing"]
+    last = -1
+    for at in [*sorted({*around, *shown[:SHOWN_AFTER]}), len(lines)]:
+        if between := lines[last + 1 : at]:
+            yield {"skipped": len(between), "missing": sum(m == "missing" for _, m in between)}
+        if at < len(lines):
+            yield _line(history, *lines[at])
+        last = at
 
 
 def _telling_read(history: History, anomaly: Anomaly) -> Operation | None:
@@ -190,10 +203,6 @@ def _line(history: History, name: str, mark: str) -> dict[str, Any]:
     ours = plan.message(name) if name in history.writers else {"role": None, "content": None}
     content = None if ours["content"] is None else ours["content"][:TEXT_CHARS_MAX]
     return {"id": name[:TEXT_CHARS_MAX], "role": ours["role"], "content": content, "mark": mark}
-
-
-def _skipped(lines: list[tuple[str, str]]) -> dict[str, int]:
-    return {"lines": len(lines), "missing": sum(mark == "missing" for _, mark in lines)}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -71,8 +71,10 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
         ]
     finally:
         again.close()
+    names = [example["what"] for example in wrong]
     odd = f"{len(accepted)} odd messages"
-    yield _finding("faithful", wrong, refused, "did not come back as it went in", odd)
+    found = _finding("faithful", names, refused, "did not come back as it went in", odd)
+    yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
 def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
@@ -96,7 +98,9 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
         if _forgets(surface, greedy):
             words = f"was changed by forgetting {greedy!r}"
             wrong = _strangers(surface, accepted)
-    yield _finding("isolated", wrong, refused, words, f"{tried} odd session ids")
+    names = [example["what"] for example in wrong]
+    found = _finding("isolated", names, refused, words, f"{tried} odd session ids")
+    yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
 def _forgets(surface: plain.Client, session: str) -> bool:
@@ -204,14 +208,12 @@ def _read(surface: plain.Client, session: str) -> plain.Read | None:
 
 
 def _finding(
-    promise: str, wrong: list[dict[str, str]], refused: list[str], words: str, odd: str
+    promise: str, wrong: list[str], refused: list[str], words: str, odd: str
 ) -> dict[str, Any]:
     tried = int(odd.split(maxsplit=1)[0])
     if wrong:
-        more = f", and {len(wrong) - 1} more" if wrong[1:] else ""
-        because = f"{wrong[0]['what']} {words}{more}"
-        found = _verdict(promise, "broken", because, tried, refused)
-        return {**found, "examples": wrong[:EXAMPLES_MAX]}
+        because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
+        return _verdict(promise, "broken", because, tried, refused)
     if not tried:
         return _verdict(promise, "unknown", "the store refused everything", tried, refused)
     return _verdict(promise, "kept", odd, tried, refused)
