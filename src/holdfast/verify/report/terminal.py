@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.verify.result import CheckResult, PromiseResult
@@ -57,6 +58,11 @@ def open_with(target: str) -> None:
         "looked for again.\n",
         flush=True,
     )
+
+
+def show_place(file: Path) -> None:
+    """Where the page is."""
+    print(f"The report: {_printable(str(file))}")  # noqa: T201 - this is the terminal
 
 
 def show(result: CheckResult) -> None:

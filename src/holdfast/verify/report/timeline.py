@@ -58,6 +58,8 @@ class Note:
     anchor: str
     text: str
     mark: str
+    odd: bool
+    """Whether it stands on a lane with an odd number, for what is behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,8 @@ def _notes(
             anchor = "start" if x < _EDGE_PERCENT else "end"
             place = x if anchor == "start" else min(x + 8, RIGHT)
             y = lane.y + LANE_PX + row * NOTE_PX - 7
-            yield Note(place, y, anchor, short(note[0]), note[1])
+            odd = lanes.index(lane) % 2 == 0
+            yield Note(place, y, anchor, short(note[0]), note[1], odd)
 
 
 def _fault_lines(axis: Axis, faults: Sequence[Mapping[str, Any]]) -> tuple[list[FaultLine], int]:

@@ -1,0 +1,32 @@
+"""A store that loses what it acknowledged, and says things that a careless page would obey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.verify import Target
+from holdfast.verify.engines import Engine
+from tests.verify.check.stores import KEEPS, SoundRedis
+
+SCRIPT = "<script>document.title='owned'</script>"
+IMAGE = '<img src="http://127.0.0.1:9/x" onerror="document.title=\'owned\'">'
+BACKWARDS = "\N{RIGHT-TO-LEFT OVERRIDE}}}{{ 7*7 }}"
+
+
+class Hostile(SoundRedis):
+    """Every read ends with a message that nobody wrote."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        found = super().history(session, limit)
+        return [*found, {"id": f"{SCRIPT}{BACKWARDS}", "role": "user", "content": SCRIPT}]
+
+
+def hostile(engine: Engine) -> Target:
+    url = engine.url
+    return Target(
+        open=lambda: Hostile(url),
+        engine=engine,
+        claims=KEEPS,
+        name=f"Hostile {IMAGE}",
+        settings={"<b>note</b>": SCRIPT},
+    )
