@@ -72,9 +72,9 @@ def lost_by_kill() -> Tape:
 def everything() -> dict[str, Any]:
     """Every verdict, every mark, and an anomaly of most names."""
     tape = lost_by_kill()
-    tape.op("c1", "append", "t", 1100, 1101, messages=["e.0"], key="k")
-    tape.op("c1", "append", "t", 1102, 1103, messages=["f.0", "f.1"])
-    tape.op("c1", "append", "t", 1104, None, messages=["g.0"])
+    tape.op("c4", "append", "t", 1100, 1101, messages=["e.0"], key="k")
+    tape.op("c4", "append", "t", 1102, 1103, messages=["f.0", "f.1"])
+    tape.op("c4", "append", "t", 1104, None, messages=["g.0"])
     tape.op("c2", "forget", "u", 1104, 1105)
     tape.op("c2", "history", "t", 1110, 1111, saw=["e.0", "e.0", "f.0", "b.0", "x" * 400], limit=9)
     anomalies: dict[str, list[Any]] = {}

@@ -11,6 +11,8 @@ from holdfast.verify.report import causes, timeline
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
 SEEN_MAX: Final = 4
+TEXT_CHARS_MAX: Final = 1000
+"""A store may answer with anything; a page shows no more of one text than this."""
 MEANING: Final[Mapping[str, str]] = {
     "durable": "What was acknowledged survives.",
     "ordered": "Messages stand in the order in which they were written.",
@@ -47,9 +49,11 @@ _COVERAGE: Final = ("acknowledged", "read_back", "never_read", "undecided")
 
 
 def legible(value: Any) -> Any:
-    """The same JSON with every character printable: no control code, half character or override."""
+    """The same JSON, every text printable (no control code, override or half character) and bounded."""
     if isinstance(value, str):
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in value)
+        whole = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value[:TEXT_CHARS_MAX])
+        cut = len(value) - TEXT_CHARS_MAX
+        return f"{whole}… (and {cut} characters more)" if cut > 0 else whole
     if isinstance(value, Mapping):
         return {legible(name): legible(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -123,7 +127,7 @@ def _evidence(scenario: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     numbers = [
         f"{len(value) if isinstance(value, list) else value} {name.replace('_', ' ')}"
         for name, value in seen.items()
-        if name != "verdict" and value not in (0, [], None)
+        if name not in ("verdict", "examples") and value not in (0, [], None)
     ]
     return {"scenario": scenario, "verdict": seen.get("verdict", ""), "numbers": ", ".join(numbers)}
 
