@@ -125,11 +125,16 @@ def _unknown(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
 def _evidence(scenario: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     """One scenario's part in a verdict: its name, its own verdict, and what it counted."""
     numbers = [
-        f"{len(value) if isinstance(value, list) else value} {name.replace('_', ' ')}"
+        f"{len(value) if isinstance(value, list) else value} {_said_of(name)}"
         for name, value in seen.items()
         if name not in ("verdict", "examples") and value not in (0, [], None)
     ]
     return {"scenario": scenario, "verdict": seen.get("verdict", ""), "numbers": ", ".join(numbers)}
+
+
+def _said_of(count: str) -> str:
+    known = _COUNTS.get(count, "") if count in ("unknown", "failed") else ""
+    return known or count.replace("_", " ")
 
 
 def _findings(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
