@@ -95,3 +95,22 @@ def test_only_the_first_of_each_name_are_told_whole():
     assert len(found) == 9
     assert sum("conversation" in anomaly for anomaly in found) == witness.WHOLE_MAX
     assert all(anomaly["operations"] for anomaly in found)
+
+
+def test_a_stale_read_is_told_by_the_read_that_lacks_the_message():
+    tape = Tape()
+    tape.op("c1", "append", "s", 0, 1, messages=["a.0"])
+    stale = tape.op("c2", "history", "s", 2, 3, saw=[])
+    tape.op("c3", "history", "s", 4, 5, saw=["a.0"])
+    found = named(told(tape), "stale")
+    assert found["conversation"]["read"] == stale
+    assert lines(found) == [("a.0", "missing")]
+
+
+def test_a_write_is_not_its_own_rival():
+    tape = Tape()
+    tape.op("c1", "append", "s", 0, None, messages=["a.0"])
+    tape.op("c2", "history", "s", 2, 3, saw=["a.0"])
+    tape.op("c3", "history", "s", 4, 5, saw=[])
+    [lost] = told(tape)
+    assert lost["nearby"] == []
