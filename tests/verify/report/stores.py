@@ -10,15 +10,19 @@ from tests.verify.check.stores import KEEPS, SoundRedis
 
 SCRIPT = "<script>document.title='owned'</script>"
 IMAGE = '<img src="http://127.0.0.1:9/x" onerror="document.title=\'owned\'">'
-BACKWARDS = "\N{RIGHT-TO-LEFT OVERRIDE}}}{{ 7*7 }}"
+BACKWARDS = "\N{RIGHT-TO-LEFT OVERRIDE}}}{{ 7*7 }} \ud83d"
 
 
 class Hostile(SoundRedis):
-    """Every read ends with a message that nobody wrote."""
+    """Every read shows messages that nobody wrote, before and between the others."""
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
-        found = super().history(session, limit)
-        return [*found, {"id": f"{SCRIPT}{BACKWARDS}", "role": "user", "content": SCRIPT}]
+        shown: list[dict[str, Any]] = []
+        for number, message in enumerate([None, *super().history(session, limit)]):
+            shown += [] if message is None else [message]
+            name = f"{SCRIPT}{BACKWARDS}{number}"
+            shown.append({"id": name, "role": "user", "content": name})
+        return shown
 
 
 def hostile(engine: Engine) -> Target:

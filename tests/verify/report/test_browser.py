@@ -57,7 +57,7 @@ def checked() -> dict[str, Any]:
         seed=7,
         promises=("durable",),
         faults=("kill",),
-        time_s=10,
+        time_s=15,
     )
     # As a file of --json would hold it.
     result: dict[str, Any] = json.loads(json.dumps(check(order, Notes()).to_json()))

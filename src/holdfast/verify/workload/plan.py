@@ -81,13 +81,17 @@ def message(name: str) -> dict[str, Any]:
 
 
 def name_of(message: Mapping[str, Any]) -> str:
-    """The id of such a message, or the first word of its content where a store drops ids."""
+    """The id of such a message, or the first word of its content where a store drops ids.
+
+    A stranger's store may give back anything; a history is UTF-8, so half a character is spelled
+    out.
+    """
     found = message.get("id")
-    if isinstance(found, str) and found:
-        return found
-    content = message.get("content")
-    words = content.split(maxsplit=1) if isinstance(content, str) else []
-    return words[0] if words else "?"
+    if not (isinstance(found, str) and found):
+        content = message.get("content")
+        words = content.split(maxsplit=1) if isinstance(content, str) else []
+        found = words[0] if words else "?"
+    return found.encode("utf-8", "backslashreplace").decode()
 
 
 class _Planner:
