@@ -43,7 +43,7 @@ def test_every_part_of_a_result_is_on_the_page():
     for promise in PROMISES:
         assert promise in told
     for part in (
-        "It broke 6 of the 11 promises",
+        "It broke 6 of 11 promises",
         "'a.0' was acknowledged (append 2) before read 5 began",
         "4096 unsynced bytes were dropped",
         "not caused there is no network",

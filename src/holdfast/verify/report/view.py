@@ -89,7 +89,7 @@ def _headline(verdict: str, rows: list[dict[str, Any]]) -> str:
     count = Counter(row["verdict"] for row in rows)
     claimed = len(rows) - count["not claimed"]
     if verdict == "broken":
-        return f"It broke {count['broken']} of the {claimed} promises that it makes."
+        return f"It broke {count['broken']} of {claimed} promises."
     if verdict == "unknown" and count["kept"]:
         return f"{_HEADLINES['unknown']} {count['kept']} of {claimed} promises were seen kept."
     return _HEADLINES.get(verdict, verdict)
@@ -104,13 +104,19 @@ def _where(environment: Mapping[str, Any]) -> str:
 
 def _row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     scenarios = one["evidence"].get("scenarios", {})
+    worst_first = sorted(scenarios.items(), key=lambda item: _rank(item[1].get("verdict")))
     return {
         "id": name,
         "meaning": MEANING.get(name, ""),
         "verdict": one["verdict"],
         "because": one["because"],
-        "evidence": [_evidence(*item) for item in scenarios.items()],
+        "evidence": [_evidence(*item) for item in worst_first],
     }
+
+
+def _rank(verdict: str | None) -> int:
+    order = ("broken", "unknown", "kept")
+    return order.index(verdict) if verdict in order else len(order)
 
 
 def _unknown(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
