@@ -131,6 +131,21 @@ def test_a_text_of_a_megabyte_is_cut():
     assert "and 999000 characters more" in words(html.render(result))
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:s3cret@h:6379/0", "redis://me:…@h:6379/0"),
+        ("redis://:s3cret@h", "redis://:…@h"),
+        ("postgresql://h:5432/d?password=s3cret&x=1", "postgresql://h:5432/d?password=…&x=1"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+    ],
+)
+def test_a_password_in_a_url_is_not_shown_around(url: str, shown: str):
+    page = html.render(everything() | {"target": url, "repeat": f"holdfast check {url} --seed 1"})
+    assert "s3cret" not in page
+    assert f"holdfast check {shown} --seed 1" in words(page)
+
+
 def test_a_result_from_a_file_makes_the_same_page():
     result = everything()
     assert html.render(json.loads(json.dumps(result))) == html.render(result)

@@ -12,7 +12,7 @@ from holdfast.verify.result import CheckResult, PromiseResult
 
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
-_CLOSING: Final = {
+CLOSING: Final = {
     "kept": "Every promise that it makes was kept.",
     "broken": "It broke a promise.",
     "unknown": "Not everything could be known, so this is not a pass.",
@@ -75,7 +75,7 @@ def show(result: CheckResult) -> None:
     console.print(_counts(result))
     console.print()
     verdict = str(result.verdict)
-    console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
+    console.print(f"{verdict}: {CLOSING[verdict]}", style=_COLOURS[verdict])
     console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
 
 

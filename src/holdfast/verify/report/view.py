@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.verify.report import causes, timeline
+from holdfast.verify.report.terminal import CLOSING
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
@@ -27,11 +29,6 @@ MEANING: Final[Mapping[str, str]] = {
     "loud": "Every failure is an error that says so.",
     "recallable": "Whatever is in the log can be found by meaning.",
 }
-_HEADLINES: Final[Mapping[str, str]] = {
-    "kept": "Every promise that it makes was kept.",
-    "broken": "It broke what it promised.",
-    "unknown": "Not everything could be known, so this is not a pass.",
-}
 _COUNTS: Final[Mapping[str, str]] = {
     "acknowledged": "appends acknowledged",
     "read_back": "of them read back",
@@ -45,12 +42,18 @@ _COUNTS: Final[Mapping[str, str]] = {
     "sessions": "sessions",
     "operations": "operations",
 }
+_SECRET: Final = re.compile(r"(?<=:)[^\s/@:]+(?=@)|(?<=[?&]password=)[^\s&]+")
+"""A password inside a URL. A report is made to be shown around."""
 _COVERAGE: Final = ("acknowledged", "read_back", "never_read", "undecided")
 
 
 def legible(value: Any) -> Any:
-    """The same JSON, every text printable (no control code, override or half character) and bounded."""
+    """The same JSON, fit to be shown: every text printable, bounded, and without a password.
+
+    Printable: no control code, direction override or half character.
+    """
     if isinstance(value, str):
+        value = _SECRET.sub("…", value)
         whole = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value[:TEXT_CHARS_MAX])
         cut = len(value) - TEXT_CHARS_MAX
         return f"{whole}… (and {cut} characters more)" if cut > 0 else whole
@@ -91,8 +94,8 @@ def _headline(verdict: str, rows: list[dict[str, Any]]) -> str:
     if verdict == "broken":
         return f"It broke {count['broken']} of {claimed} promises."
     if verdict == "unknown" and count["kept"]:
-        return f"{_HEADLINES['unknown']} {count['kept']} of {claimed} promises were seen kept."
-    return _HEADLINES.get(verdict, verdict)
+        return f"{CLOSING['unknown']} {count['kept']} of {claimed} promises were seen kept."
+    return CLOSING.get(verdict, verdict)
 
 
 def _where(environment: Mapping[str, Any]) -> str:
