@@ -192,8 +192,16 @@ def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
 )
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="For people: one HTML file.",
+)
 @click.pass_context
-def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
+def check(
+    ctx: click.Context, /, json_file: Path | None, report_file: Path | None, **asked: Any
+) -> None:
     """Hold a memory store to its promises, on a real engine, under real faults.
 
     TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, your own as
@@ -201,11 +209,17 @@ def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
     2 wrong arguments, 3 unknown, 4 the kit failed.
     """
     from holdfast.verify import check as kit  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.report import html  # noqa: PLC0415
     from holdfast.verify.report import terminal as report  # noqa: PLC0415
 
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
+    if report_file is not None:
+        html.ensure_ready()
+    for file in (json_file, report_file):
+        if file is not None:  # now, not after the whole check
+            terminal.ensure_writable(file)
     report.open_with(order.target)
     try:
         with report.Live().running() as live:
@@ -216,6 +230,9 @@ def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
     report.show(result)
     if json_file is not None:
         terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
+    if report_file is not None:
+        terminal.write_file(iter([html.render(result.to_json())]), report_file)
+        report.show_place(report_file)
     ctx.exit(result.exit_code)
 
 
