@@ -18,6 +18,7 @@ from holdfast.verify.engines.ports import Port, is_free, reserve_port
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
 from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.instrument import Instrument, Launch
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -44,6 +45,8 @@ class LocalProcess(Block):
         self._process: subprocess.Popen[bytes] | None = None
         self._ready_after_s = 0.0
         self._log_begins_at = 0
+        self.instruments: list[Instrument] = []
+        """What it is started under, from its next start on."""
 
     # What each supplies
 
@@ -238,13 +241,14 @@ class LocalProcess(Block):
     def _launch(self) -> None:
         """Spawn, and wait for the first answer."""
         assert self._run_dir is not None  # noqa: S101 - start() made it
+        launch = Launch(tuple(self._command()), self._environment()).under(self.instruments)
         with self._log_path().open("ab") as log:
             self._log_begins_at = log.tell()
             # No preexec_fn and no user=: with either, Python forks the whole parent.
             self._process = subprocess.Popen(  # noqa: S603 - a binary that we chose
-                self._command(),
+                launch.command,
                 cwd=self._working_dir(),
-                env=self._environment(),
+                env=launch.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
 from holdfast.errors import UsageError
 from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.instrument import Instrument
 
 PROVIDERS: Final[dict[str, str]] = {
     "local": "holdfast.verify.engines.local",
@@ -59,6 +60,8 @@ class Order:
     storage: Storage = "memory"
     port: int | None = None
     """None takes a free one."""
+    instruments: tuple[Instrument, ...] = ()
+    """What a local process is started under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def open_engine(
     provider: str | None = None,
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
+    instruments: Sequence[Instrument] = (),
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
@@ -111,6 +115,7 @@ def open_engine(
         settings=as_settings(settings or {}),
         storage=_as_storage(storage),
         port=port,
+        instruments=tuple(instruments),
     )
     return load_provider(provider).open_engine(order)
 
@@ -124,6 +129,7 @@ def start_engine(
     provider: str | None = None,
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
+    instruments: Sequence[Instrument] = (),
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
 
@@ -139,6 +145,7 @@ def start_engine(
         provider=provider,
         storage=storage,
         port=port,
+        instruments=instruments,
     )
     try:
         return engine.start()

@@ -19,6 +19,7 @@ class ServerEngine(LocalProcess):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order.kind, order.storage, order.port)
+        self.instruments.extend(order.instruments)
         self.config = order.config
         self.settings = settings_of(order.kind, order.config, order.settings)
         self.binary = choose_binary(order.kind, order.version)
