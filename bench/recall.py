@@ -199,8 +199,9 @@ def _chroma(here: Path) -> Figure:
     """Our recall beside Chroma asked by hand, with the same embedder, for as many hits."""
     fast = WordLlama()
     texts = list(_memories(CHROMA))
+    client: Any = chromadb.PersistentClient(here / "direct", Settings(anonymized_telemetry=False))
     with (
-        chromadb.PersistentClient(here / "direct", Settings(anonymized_telemetry=False)) as client,
+        client,
         holdfast.connect(
             f"sqlite:///{here}/log.db", embedder=fast, index=f"chroma:///{here}/ours"
         ) as store,

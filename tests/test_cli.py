@@ -201,3 +201,16 @@ def test_a_file_that_is_no_history_is_exit_4_with_the_line(shell: Shell, content
     assert done.returncode == 4
     assert "line" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_reindex_builds_the_index_from_the_log(shell: Shell):
+    with holdfast.connect(shell.url) as store:
+        store.append("u", Message("user", "tea"))
+        store.remember("u", "likes tea")
+    done = shell("reindex", "--embedder", "wordllama", "--json")
+    assert json.loads(done.stdout) == {"records": 2}
+    with holdfast.connect(shell.url, embedder="wordllama") as store:
+        assert store.index_lag("u") == 0
+    wrong = shell("reindex", "--embedder", "gpt")
+    assert wrong.returncode == 2
+    assert "known are: minilm, wordllama" in wrong.stderr

@@ -90,7 +90,7 @@ async def connect_async(
     url, index = _apart(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
     mind = _mind(embedder, summarizer)
-    apart = _index(index, settings)
+    apart = None if index is None else await _index_in_a_thread(index, settings)
     backend = await module.open_backend_async(settings)
     try:
         _check_level(backend, require)
@@ -157,6 +157,13 @@ def _index(index: object, settings: Settings) -> Index | None:
     from holdfast.recall.chroma import ChromaIndex  # noqa: PLC0415 - an extra
 
     return ChromaIndex(index, settings.namespace)
+
+
+async def _index_in_a_thread(index: str, settings: Settings) -> Index | None:
+    """To import a driver may take a second, for which no event loop should stand still."""
+    import asyncio  # noqa: PLC0415 - the sync door does without it
+
+    return await asyncio.to_thread(_index, index, settings)
 
 
 def _backend_module(scheme: str) -> ModuleType:

@@ -267,7 +267,11 @@ def test_what_was_forgotten_meanwhile_does_not_return_as_a_summary(open_store: O
     store = open_store(embedder=Letters(), summarizer=summarizer)
     store.append("u", [say(f"secret {n}") for n in range(30)])
     other = Opener(open_store.harness, "sync")()
-    summarizer.before = lambda: other.forget("u") and None
+
+    def forget() -> None:
+        other.forget("u")
+
+    summarizer.before = forget
     with pytest.raises(Conflict, match="not there any more"):
         store.summarize("u", keep=5)
     other.close()

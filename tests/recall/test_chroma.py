@@ -8,6 +8,7 @@ import sqlite3
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import chromadb.config
@@ -82,9 +83,10 @@ def test_an_index_of_which_entries_are_missing_is_noticed(store: Store, folder: 
     assert found(store, "tea", k=1) == ["tea"]
     store.close()
     settings = chromadb.config.Settings(anonymized_telemetry=False)
-    with chromadb.PersistentClient(folder / "chroma", settings) as client:
-        for collection in client.list_collections():
-            collection.delete(ids=["1"])
+    client: Any = chromadb.PersistentClient(folder / "chroma", settings)
+    for collection in client.list_collections():
+        collection.delete(ids=["1"])
+    client.close()
     with holdfast.connect(f"chroma:///{folder}", embedder=Letters()) as again:
         assert again.index_lag("u") == 3
         assert sorted(found(again, "tea")) == ["coffee", "likes OPS-881", "tea"]
@@ -137,3 +139,16 @@ def test_a_log_that_was_forgotten_and_begun_anew_elsewhere_has_nothing_of_the_ol
         other.append("u", [Message("user", "new"), Message("user", "words")])
     assert sorted(found(store, "tea")) == ["new", "words"]
     assert store.recall("u", "tea").behind == 0
+
+
+def test_an_index_of_another_log_with_the_same_names_is_not_taken_for_ours(folder: Path):
+    index = f"chroma:///{folder}/chroma"
+    for name, texts in (("one", ["tea", "coffee"]), ("two", ["milk", "water"]), ("one", [])):
+        with holdfast.connect(
+            f"sqlite:///{folder}/{name}.db", embedder=Letters(), index=index
+        ) as log:
+            if texts:
+                log.append("u", [Message("user", text) for text in texts])
+            mine = [str(message.content) for message in log.history("u")]
+            assert log.recall("u", mine[1], k=1)[0].text == mine[1]
+            assert sorted(found(log, "x")) == sorted(mine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Hit, Message
+from holdfast import Hit, LimitExceeded, Message
 from holdfast.recall import context
 from holdfast.recall.context import Parts, assemble, cost, estimate, units
 
@@ -57,7 +57,7 @@ def test_nothing_is_over_torn_doubled_or_silently_left_out(
     parts = Parts("s", messages, hits, told, covered, 0, 0, len(messages))
     try:
         made = assemble(parts, tokens)
-    except context.LimitExceeded:
+    except LimitExceeded:
         whole = units([m for m in messages if m.role != "system"])
         [*_, newest] = [[], *(unit for unit in whole if not context.is_orphan(unit))]
         system = [m for m in messages if m.role == "system"]
@@ -70,7 +70,7 @@ def test_nothing_is_over_torn_doubled_or_silently_left_out(
     assert called(turns) & answered(messages) <= answered(turns), (
         "a call without a result that it has"
     )
-    numbers = [message.seq for message in turns]
+    numbers = [message.seq or 0 for message in turns]
     assert numbers == sorted(set(numbers)), "out of order, or twice"
     left = {seq for first, last in made.left_out for seq in range(first, last + 1)}
     spoken = set(range(1, covered + 1)) if made.summary else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import EngineUnreachable, Message, Refused, UsageError
-from holdfast.recall import embedders, vectors
+from holdfast.recall import vectors
 from holdfast.recall.embedders import MiniLM, OpenAIEmbedder, SentenceTransformerEmbedder
 from holdfast.recall.summaries import OpenAISummarizer
 from tests.recall.conftest import OpenAIServer
@@ -171,8 +172,8 @@ def test_without_the_extra_the_store_works_and_recall_names_what_to_install(disk
 
 def test_a_missing_model_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch):
     def gone(_wheel: str) -> None:
-        raise embedders.importlib.metadata.PackageNotFoundError
+        raise importlib.metadata.PackageNotFoundError
 
-    monkeypatch.setattr(embedders.importlib.metadata, "distribution", gone)
+    monkeypatch.setattr(importlib.metadata, "distribution", gone)
     with pytest.raises(UsageError, match=r"all-MiniLM.*pip install 'holdfast\[recall\]'"):
         MiniLM().embed(["x"])

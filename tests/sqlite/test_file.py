@@ -5,17 +5,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import holdfast
-from holdfast import Damaged, FormatTooNew, UsageError
+from holdfast import Damaged, FormatTooNew, SessionState, UsageError
 from holdfast.backends.sqlite import connection as opening
+from holdfast.backends.sqlite import writer
 from holdfast.recall import vectors
 from holdfast.recall.words import term_hash
 from tests.contract.harness import say, texts
 from tests.recall.models import Letters
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -175,3 +178,24 @@ def test_nothing_of_a_forgotten_scope_is_left_in_the_index(path: Path):
         after = b"".join(file.read_bytes() for file in files)
         assert [name for name, trace in traces.items() if trace in after] == []
         assert store.recall("other", "stays")
+
+
+def test_the_index_of_an_expired_session_is_swept_in_bounded_parts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "SWEEP_MESSAGES_MAX", 10)
+    with holdfast.connect(f"sqlite:///{path}", embedder=Letters()) as store:
+        store.append("u", [say(f"soon gone {n}") for n in range(25)], ttl_s=0.2)
+        store.wait_for("u")
+        wait_until(lambda: store.stat("u").state is SessionState.EXPIRED)
+
+        def left() -> list[Any]:
+            store.append("other", say("a write sweeps"))
+            raw = apsw.Connection(str(path))
+            tables = ("vectors", "sketches", "words", "followed")
+            return [raw.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in tables]
+
+        store._backend._database.writer._sweep_at_s = 0.0  # type: ignore[attr-defined]
+        first = left()
+        assert first[0] == 15, "ten at a time"
+        wait_until(lambda: left() == [0, 0, 0, 0])

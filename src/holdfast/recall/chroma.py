@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -81,7 +82,8 @@ class ChromaIndex:
             return Position()
         position = Position(str(notes["model"]), int(notes["upto"]), int(notes["floor"]))
         self._known[command.session] = (collection, position)
-        return position
+        # Once in a process: what it follows from here on, it has seen.
+        return replace(position, mark=bytes.fromhex(str(notes["mark"])))
 
     def extend(self, command: Extend) -> Position:
         """Entries first, then the note: a crash between the two repeats what changes nothing."""
@@ -99,7 +101,8 @@ class ChromaIndex:
                 embeddings=unpack([entry.vector for entry in command.entries]),
             )
         position = Position(command.model, command.upto, command.floor)
-        notes = {"model": command.model, "upto": command.upto, "floor": command.floor}
+        notes: dict[str, Any] = {"model": command.model, "mark": command.mark.hex()}
+        notes |= {"upto": command.upto, "floor": command.floor}
         collection.modify(metadata={**notes, "entries": collection.count()})
         self._known[command.session] = (collection, position)
         return position

@@ -30,6 +30,8 @@ class Position:
     model: str = ""
     upto: int = 0
     floor: int = 0
+    mark: bytes = b""
+    """Of the record at `upto`, from an index that could have followed another log of this name."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Extend(IndexCommand, Command[Position]):
     entries: Sequence[Entry]
     floor: int
     anew: bool = False
+    mark: bytes = b""
 
 
 @dataclass(slots=True)

@@ -6,13 +6,14 @@ where the last one ended. Nobody writes to log and index: entries are made from 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast import codec
-from holdfast.commands import Command, Facts, Look, Read, Slice
+from holdfast.commands import Command, Facts, Look, Pick, Read, Slice
 from holdfast.errors import EngineUnreachable, HoldfastError, StoredDataError
 from holdfast.model import SessionState
 from holdfast.recall import vectors, words
@@ -93,6 +94,8 @@ def follow(
     """
     model = model_of(embedder)
     position: Position = yield Followed(log)
+    if position.mark and not (yield from _is_ours(log, position)):
+        anew = True
     before = facts.count if anew else behind(facts, position, model)
     if before or (position.model and not end_of(facts)):
         position = yield from _move(log, facts, position, embedder, until_s=until_s, anew=anew)
@@ -125,7 +128,8 @@ def _move(
         entries = yield from _entries(cut, embedder)
         upto = cut.rows[-1][0]
         after = 0 if anew else position.upto
-        moved: Position = yield Extend(log, model, after, upto, entries, floor, anew)
+        mark = _mark(cut.rows[-1][1])
+        moved: Position = yield Extend(log, model, after, upto, entries, floor, anew, mark)
         if not moved.model and not anew:
             position, anew = Position(model, floor, floor), True  # it was lost: from the beginning
             continue
@@ -133,6 +137,16 @@ def _move(
             return moved  # forgotten meanwhile, or somebody with another model is at work
         position, anew, batch = moved, False, min(2 * batch, BATCH_MAX)
     return position
+
+
+def _is_ours(log: bytes, position: Position) -> Course[bool]:
+    """Whether the index followed this log, and not another of its name: a restored one, say."""
+    rows: Sequence[tuple[int, bytes]] = yield Pick(log, [position.upto])
+    return not rows or _mark(rows[0][1]) == position.mark
+
+
+def _mark(record: bytes) -> bytes:
+    return hashlib.blake2b(record, digest_size=16).digest()
 
 
 def _entries(cut: Slice, embedder: Embedder) -> Course[list[Entry]]:

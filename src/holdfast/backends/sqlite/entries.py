@@ -27,6 +27,8 @@ from holdfast.recall.words import choose, rarity
 
 SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
 _NUMBER_BITS: Final = 32
+WORDS_USUAL: Final = 16
+"""Words that an entry has, about."""
 
 
 def place(session: int, seq: int) -> int:
@@ -64,6 +66,23 @@ def remove(execute: Any, session: int) -> None:
         execute(SQL["remove_vectors"], bounds)
         execute(SQL["remove_sketches"], bounds)
         execute(SQL["remove_words"], (session,))
+
+
+def sweep(connection: apsw.Connection, session: int, entries_max: int) -> bool:
+    """Free a bounded part of the index of a log that has expired; whether nothing is left."""
+    if not connection.execute(SQL["disown"], (session,)).fetchall():
+        return True
+    bounds = (place(session, 0), place(session, limits.NUMBER_MAX), entries_max)
+    left = False
+    for name in ("sweep_vectors", "sweep_sketches"):
+        connection.execute(SQL[name], bounds)
+        left |= connection.changes() == entries_max
+    words_max = WORDS_USUAL * entries_max
+    connection.execute(SQL["sweep_words"], (session, words_max))
+    left |= connection.changes() == words_max
+    if not left:
+        connection.execute(SQL["remove_followed"], (session,)).fetchall()
+    return not left
 
 
 def find(connection: apsw.Connection, session: int, count: int, command: Search) -> list[Candidate]:

@@ -28,6 +28,21 @@ DELETE FROM sketches WHERE place BETWEEN ?1 AND ?2
 -- name: remove_words
 DELETE FROM words WHERE session = ?1
 
+-- name: disown
+-- From now on it counts as no index, and is still known as something to be removed.
+UPDATE followed SET model = '' WHERE session = ?1 RETURNING 1
+
+-- name: sweep_vectors
+DELETE FROM vectors WHERE place IN (SELECT place FROM vectors WHERE place BETWEEN ?1 AND ?2 LIMIT ?3)
+
+-- name: sweep_sketches
+DELETE FROM sketches WHERE place IN (SELECT place FROM sketches WHERE place BETWEEN ?1 AND ?2 LIMIT ?3)
+
+-- name: sweep_words
+DELETE FROM words WHERE session = ?1 AND (term, seq) IN (
+    SELECT term, seq FROM words WHERE session = ?1 LIMIT ?2
+)
+
 -- name: word_count
 SELECT count(*) FROM words WHERE session = ?1 AND term = ?2
 

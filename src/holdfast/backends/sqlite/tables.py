@@ -179,8 +179,7 @@ class Tables:
             bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
             self._execute(SQL["sweep_messages"], bounds)
             swept = self._connection.changes()
-            entries.remove(self._execute, row.id)
-            if swept < messages_max:
+            if entries.sweep(self._connection, row.id, messages_max) and swept < messages_max:
                 row.expires_ms = None
             self.save(row)
         return True
