@@ -14,6 +14,7 @@ from holdfast.backends.postgres.migration import SCHEMA_VERSION
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
+from tests.recall.models import Letters
 
 START = """
 import sys, holdfast, holdfast.backends.postgres
@@ -101,6 +102,12 @@ GRANTS = (
 """As docs/howto/postgres.md lists them; a test holds the page to this."""
 
 
+RECALL_GRANTS = (
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.followed TO app",
+    "GRANT SELECT, INSERT, DELETE ON holdfast.entries, holdfast.words TO app",
+)
+
+
 def test_a_role_that_may_not_create_works_where_the_schema_is_there(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
 ):
@@ -122,6 +129,17 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
         lines = list(store.export())
         assert store.load(lines).present == 1
         assert store.forget("s").messages == 1
+        store.append("s", say("tea"))
+    with holdfast.connect(url, embedder=Letters()) as store:
+        with pytest.raises(Refused, match="role may not"):
+            store.recall("s", "tea")
+        for grant in RECALL_GRANTS:
+            admin.execute(grant.encode())
+        assert [hit.text for hit in store.recall("s", "tea")] == ["tea"]
+        for grant in RECALL_GRANTS:
+            admin.execute(grant.replace("GRANT", "REVOKE").replace(" TO ", " FROM ").encode())
+        assert store.forget("s").messages == 1, "the index goes all the same"
+        assert admin.execute("SELECT count(*) FROM holdfast.entries").fetchone() == (0,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(url) as plain:
             plain.execute("CREATE TABLE holdfast.more (x text)")
 

@@ -11,7 +11,8 @@ import holdfast
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
-from tests.postgres.test_migration import GRANTS
+from tests.postgres.test_migration import GRANTS, RECALL_GRANTS
+from tests.recall.models import Letters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "postgres.md").read_text("utf-8")
 
@@ -30,8 +31,9 @@ def test_the_python_examples_work(postgres_engine: PostgresEngine):
 
 
 def test_the_grants_are_those_that_are_tested():
-    [grants, _] = blocks("sql")
+    [grants, more, _] = blocks("sql")
     assert tuple(line.rstrip(";") for line in grants.splitlines()) == GRANTS
+    assert tuple(line.rstrip(";") for line in more.splitlines()) == RECALL_GRANTS
 
 
 def test_a_split_table_keeps_every_promise(
@@ -40,7 +42,9 @@ def test_a_split_table_keeps_every_promise(
     store = connect(postgres_engine)
     for number in range(20):
         store.append(f"s{number}", [say("a"), say("b")], key="k")
-    [_, split] = blocks("sql")
+    recalling = holdfast.connect(postgres_engine.url, embedder=Letters())
+    assert len(recalling.recall("s0", "a")) == 2
+    [_, _, split] = blocks("sql")
     admin.execute(split.encode())
     for number in range(20):
         assert store.append(f"s{number}", say("a"), key="k").repeated
@@ -49,7 +53,10 @@ def test_a_split_table_keeps_every_promise(
     assert admin.execute("SELECT count(DISTINCT tableoid) FROM holdfast.messages").fetchone() == (
         4,
     )
+    assert len(recalling.recall("s0", "c")) == 3
+    recalling.close()
     assert store.forget("s0").messages == 3
+    assert admin.execute("SELECT count(*) FROM holdfast.entries").fetchone() == (0,)
     assert store.rewrite("s1", [say("d")]).first == 4
     with holdfast.connect(f"{postgres_engine.url}?schema=copy") as copy:
         assert copy.load(store.export()).sessions == 20

@@ -11,7 +11,8 @@ ORDER BY m.seq
 SELECT * FROM {schema}.derive({namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint, %b, %b)
 
 -- name: followed
-SELECT f.model, f.upto, s.floor FROM {schema}.sessions s JOIN {schema}.followed f ON f.session = s.id
+SELECT f.model, f.upto, s.floor FROM {schema}.sessions s
+JOIN {schema}.followed f ON f.session = s.id AND f.floor = s.floor
 WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
   AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
 
@@ -25,7 +26,7 @@ SELECT * FROM {schema}.extend(
 -- sketches are nearest. The vectors are compared by the client.
 WITH s AS MATERIALIZED (
     SELECT s.id, s.last - s.floor AS count FROM {schema}.sessions s
-    JOIN {schema}.followed f ON f.session = s.id AND f.model = %s
+    JOIN {schema}.followed f ON f.session = s.id AND f.floor = s.floor AND f.model = %s
     WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
       AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
 ), counts AS (

@@ -1,10 +1,12 @@
 -- What is found by meaning and by words. Derived from the log: it may be dropped and built anew.
 
--- How far the index of each log has followed it, with vectors of which model.
+-- How far the index of each log has followed it, with vectors of which model. It counts only while
+-- the session's floor is the one that is noted here.
 CREATE TABLE {schema}.followed (
     session bigint PRIMARY KEY,
     model   text NOT NULL,
-    upto    bigint NOT NULL
+    upto    bigint NOT NULL,
+    floor   bigint NOT NULL
 );
 
 CREATE TABLE {schema}.entries (
@@ -25,9 +27,10 @@ CREATE TABLE {schema}.words (
 );
 
 
--- The index of a log goes with the first of its messages: they only ever go all together.
+-- The index of a log goes with the first of its messages: they only ever go all together. With the
+-- rights of its owner, so that a role that never recalls needs none on the index.
 CREATE FUNCTION {schema}.drop_index() RETURNS trigger
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM {schema}.followed f JOIN gone g ON g.session = f.session) THEN
         RETURN NULL;
@@ -61,7 +64,9 @@ BEGIN
         RETURN;
     END IF;
     floor := v.floor;
-    IF a_anew THEN
+    IF a_anew OR EXISTS (
+        SELECT FROM {schema}.followed f WHERE f.session = v.id AND f.floor <> v.floor
+    ) THEN
         DELETE FROM {schema}.followed f WHERE f.session = v.id;
         DELETE FROM {schema}.entries e WHERE e.session = v.id;
         DELETE FROM {schema}.words w WHERE w.session = v.id;
@@ -78,7 +83,8 @@ BEGIN
     SELECT v.id, w.term, w.seq, w.weight
     FROM unnest(a_terms, a_term_seqs, a_weights) AS w (term, seq, weight);
     model := a_model; upto := a_upto;
-    INSERT INTO {schema}.followed AS f (session, model, upto) VALUES (v.id, a_model, a_upto)
+    INSERT INTO {schema}.followed AS f (session, model, upto, floor)
+    VALUES (v.id, a_model, a_upto, v.floor)
     ON CONFLICT ON CONSTRAINT followed_pkey DO UPDATE SET model = a_model, upto = a_upto;
     RETURN NEXT;
 END $$;
