@@ -22,6 +22,7 @@ from holdfast import (
     UsageError,
 )
 from holdfast.recall import courses
+from holdfast.recall.commands import Entry, Extend, Followed
 from tests.contract.harness import AnyStore, Harness, Opener, say, texts
 from tests.recall.models import Counting, Letters, wordllama
 from tests.waiting import wait_until
@@ -130,6 +131,26 @@ def test_another_model_means_a_rebuild_and_vectors_are_never_mixed(open_store: O
             assert [hit.text for hit in recalled] == ["coffee"]
             assert (recalled.behind, store.index_lag("u")) == (0, 0)
             assert other.calls == 2, "one for the question, one for both messages"
+
+
+def test_two_that_follow_at_once_with_different_models_do_not_mix(harness: Harness):
+    with holdfast.connect(harness.url, embedder=Letters()) as store:
+        store.append("u", [say("tea"), say("coffee"), say("milk")])
+        store.recall("u", "tea")
+        store.append("u", say("water"))
+        at = store._backend.execute(Followed(b"u"))
+        assert (at.model, at.upto) == ("letters/64", 3)
+        other = Entry(4, b"\1" * 8, b"\1", {})
+        for late in (
+            Extend(b"u", "other/8", 3, 4, [other], 0),  # another model
+            Extend(b"u", "letters/64", 2, 4, [other], 0),  # from where it is no more
+            Extend(b"u", "letters/64", 3, 4, [other], 1),  # from before a rewrite
+            Extend(b"u", "letters/64", 3, 9, [other], 0),  # of what is not there
+        ):
+            store._backend.execute(late)
+            assert store._backend.execute(Followed(b"u")).upto == 3, late
+        assert store.index_lag("u") == 1
+        assert found(store, "u", "water", k=1) == ["water"]
 
 
 def test_with_the_embedder_down_appends_go_on_and_recall_says_so_and_recovers(open_store: Opener):
@@ -296,6 +317,28 @@ def test_a_context_keeps_its_budget_and_covers_everything(store: AnyStore):
     assert context.last == 81
     with pytest.raises(UsageError, match="newest turn alone take"):
         store.context("u", "x", tokens=3)
+
+
+def test_a_context_is_of_one_instant(open_store: Opener):
+    model = Letters()
+    store = open_store(embedder=model)
+    store.append("u", [say("one"), say("two")])
+    store.wait_for("u")
+    other = Opener(open_store.harness, "sync")()
+    calls = model.calls
+
+    def meanwhile(call: int) -> None:
+        if call == calls + 1:  # after the session was looked at, before it is read
+            other.append("u", say("three"))
+            other.remember("u", "a memory of three")
+
+    model.before = meanwhile
+    context = store.context("u", "three", tokens=500)
+    other.close()
+    assert context.last == 3
+    assert texts(context.turns) == ["one", "two", "three"]
+    assert [hit.text for hit in context.memories] == ["a memory of three"]
+    assert context.left_out == ()
 
 
 def test_an_index_goes_on_by_itself_after_sigkill_in_the_middle(harness: Harness):
