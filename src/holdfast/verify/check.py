@@ -142,6 +142,10 @@ class _Run:
     deadline: float
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """What was not tried, by promise."""
+    impossible: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Scenarios that this target does not allow, and why."""
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
 
@@ -155,6 +159,7 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
+        self._note_impossible()
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
@@ -204,6 +209,9 @@ class _Run:
             outcome = scenario.run(self.bench)
         except VerifyError as error:
             outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
+        if outcome.left_out is not None:
+            self._not_run(scenario, outcome.left_out)
+            return
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
@@ -216,13 +224,23 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
-        """A fault that was named and cannot be caused leaves its promises unknown."""
-        if scenario.fault is not None:
-            self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
-        named = scenario.fault in self.order.faults
-        if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
-            words = f"{scenario.name} cannot be run: {reason}"
-            self.findings += self.bench.unknown(scenario, words)
+        """What cannot be run is said, and never counts as kept."""
+        name = scenario.fault or (scenario.name if scenario.aloud else None)
+        if name is not None:
+            self.bench.tallies.setdefault(name, FaultTally(not_run=reason))
+        if scenario.aloud:
+            for promise in scenario.tests:
+                self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
+        self.impossible.append((scenario, reason))
+
+    def _note_impossible(self) -> None:
+        """A fault that was named and could not be caused by any scenario leaves unknown."""
+        for scenario, reason in self.impossible:
+            tally = self.bench.tallies.get(scenario.fault or "")
+            named = scenario.fault in self.order.faults and not (tally and tally.landed)
+            if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
+                words = f"{scenario.name} cannot be run: {reason}"
+                self.findings += self.bench.unknown(scenario, words)
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:
@@ -231,7 +249,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     findings = [*run.findings, *_below(bench)]
-    promises = combine(order.promises, bench.about["not_claimed"], findings)
+    promises = combine(order.promises, bench.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=bench.about["name"] or order.target,
         seed=order.seed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.verify.claims import ALWAYS_JUDGED
@@ -96,16 +96,32 @@ class CheckResult:
 
 
 def combine(
-    promises: Iterable[str], not_claimed: Mapping[str, str], findings: Iterable[Finding]
+    promises: Iterable[str],
+    not_claimed: Mapping[str, str],
+    findings: Iterable[Finding],
+    left_out: Mapping[str, list[str]] | None = None,
 ) -> dict[str, PromiseResult]:
-    """The verdict on each promise; one that no scenario put to the test is unknown."""
+    """The verdict on each promise; one that no scenario put to the test is unknown.
+
+    `left_out` names what was not tried, by promise: "kept" then says so in the same breath.
+    """
     every = list(findings)
     return {
         promise: PromiseResult(Verdict.NOT_CLAIMED, not_claimed[promise])
         if promise in not_claimed and promise not in ALWAYS_JUDGED
-        else _worst([finding for finding in every if finding.promise == promise])
+        else _less(
+            _worst([finding for finding in every if finding.promise == promise]),
+            (left_out or {}).get(promise, []),
+        )
         for promise in promises
     }
+
+
+def _less(one: PromiseResult, left_out: list[str]) -> PromiseResult:
+    if one.verdict is not Verdict.KEPT or not left_out:
+        return one
+    because = f"{one.because}. Not put to the test: {'; '.join(left_out)}"
+    return replace(one, because=because, evidence={**one.evidence, "not_tested": left_out})
 
 
 def overall(promises: Mapping[str, PromiseResult]) -> Verdict:

@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,19 @@ CREATE TABLE IF NOT EXISTS messages (n INTEGER PRIMARY KEY AUTOINCREMENT, sessio
 CREATE INDEX IF NOT EXISTS by_session ON messages (session, n);
 CREATE TABLE IF NOT EXISTS keys (session TEXT, key TEXT, PRIMARY KEY (session, key));
 """
+
+
+class Turns(list[dict[str, Any]]):
+    """A history, and words about each record that could not be read."""
+
+    def __init__(self, records: Iterable[str | bytes]) -> None:
+        super().__init__()
+        self.damaged: list[str] = []
+        for record in records:
+            try:
+                self.append(json.loads(record))
+            except ValueError as error:
+                self.damaged.append(f"{record[:20]!r}: {error}")
 
 
 class Sound:
@@ -58,7 +71,7 @@ class Sound:
             "SELECT body FROM messages WHERE session = ? ORDER BY n DESC LIMIT ?",
             (session, -1 if limit is None else limit),
         ).fetchall()
-        return [json.loads(body) for (body,) in reversed(rows)]
+        return Turns(body for (body,) in reversed(rows))
 
     def forget(self, session: str) -> None:
         self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
@@ -239,7 +252,7 @@ class SoundRedis:
             return []
         name = session.encode("utf-8", "surrogatepass").hex()
         found: Any = self._redis.lrange(f"m:{name}", -limit if limit else 0, -1)
-        return [json.loads(body) for body in found]
+        return Turns(found)
 
     def forget(self, session: str) -> None:
         self._redis.unlink(f"m:{session.encode('utf-8', 'surrogatepass').hex()}")

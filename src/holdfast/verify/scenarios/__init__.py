@@ -2,7 +2,7 @@
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
-from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
+from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -18,6 +18,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OddContent(),
     OddIds(),
     Damage(),
+    OldRecords(),
     LateRetry(),
     KillClients(),
     PauseClient(),
