@@ -1,8 +1,9 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
+from holdfast.verify.scenarios.clients import KillClients, PauseClient
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
+from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -29,6 +30,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     LostAck(),
     NetworkCut(),
     NoConnections(),
+    EngineDiskFull(),
     Expiry(),
 )
 
