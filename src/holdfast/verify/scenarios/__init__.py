@@ -1,6 +1,7 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
 from holdfast.verify.scenarios.clients import KillClients, PauseClient
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
 from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
@@ -27,6 +28,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillEngine(),
     PauseEngine(),
     RestartEngine(),
+    RestartOtherwise(),
+    Upgrade(),
     LostAck(),
     NetworkCut(),
     NoConnections(),
