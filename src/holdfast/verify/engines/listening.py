@@ -15,7 +15,7 @@ _LISTEN: Final = "0A"
 def listens(pid: int, port: int) -> bool:
     """Whether the process, or one below it, has a listening socket on that port."""
     wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    return any(wanted & _open_files(each) for each in keeper.descendants([pid]))
+    return any(wanted & open_files(each) for each in keeper.descendants([pid]))
 
 
 def _listening_inodes(port: int) -> set[str]:
@@ -29,7 +29,8 @@ def _listening_inodes(port: int) -> set[str]:
     return inodes
 
 
-def _open_files(pid: int) -> set[str]:
+def open_files(pid: int) -> set[str]:
+    """What its descriptors lead to, in the words of /proc; of a socket, `socket:[inode]`."""
     targets = set()
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
