@@ -227,7 +227,8 @@ class _Run:
         """What cannot be run is said, and never counts as kept."""
         name = scenario.fault or (scenario.name if scenario.aloud else None)
         if name is not None:
-            self.bench.tallies.setdefault(name, FaultTally(not_run=reason))
+            # The last one counts: an earlier one may have said "the engine's is taken instead".
+            self.bench.tallies.setdefault(name, FaultTally()).not_run = reason
         if scenario.aloud:
             for promise in scenario.tests:
                 self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")

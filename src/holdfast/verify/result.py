@@ -149,10 +149,20 @@ def _worst(findings: list[Finding]) -> PromiseResult:
         _because(speaking, anomalies),
         {
             "anomalies": len(anomalies),
-            "scenarios": {f.scenario: {"verdict": str(f.verdict), **f.evidence} for f in findings},
+            "scenarios": _by_scenario(findings),
         },
         tuple(anomalies[:ANOMALIES_MAX]),
     )
+
+
+def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:
+    """The worst that each scenario says."""
+    worst: dict[str, Finding] = {}
+    for finding in findings:
+        other = worst.setdefault(finding.scenario, finding)
+        if _WORST_FIRST.index(finding.verdict) < _WORST_FIRST.index(other.verdict):
+            worst[finding.scenario] = finding
+    return {name: {"verdict": str(f.verdict), **f.evidence} for name, f in worst.items()}
 
 
 def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str:

@@ -59,6 +59,7 @@ class RestartOtherwise(EngineFault):
     power = Restartable
     verb = "restart"
     kept = "the engine restarted with another configuration, and back"
+    clients = 2
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs a configuration to change to."""
@@ -110,6 +111,7 @@ class Upgrade(EngineFault):
     power = Restartable
     verb = "upgrade"
     rounds = 1
+    clients = 2
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs two versions on this machine of which the later reads the other's files."""

@@ -28,6 +28,7 @@ class DiskFull(Scenario):
     about = "the disk is full, and then it has room again"
     fault = "disk"
     tests = ("durable", "loud")
+    clients = CLIENTS
 
     def reason_not(self, bench: Bench) -> str | None:
         """A server writes by itself."""
@@ -37,7 +38,7 @@ class DiskFull(Scenario):
         """Fill, wait until every client has met it, release, wait until every one works again."""
         outages = Outages(self.name)
         with bench.crew(self) as crew:
-            working = crew.hire(CLIENTS, shape=bench.shape(self.name))
+            working = crew.hire(self.clients, shape=bench.shape(self.name))
             for client in working:
                 client.go()
             crew.until_acknowledged(bench.amount(20))
@@ -81,6 +82,7 @@ class EngineDiskFull(DiskFull):
 
     name = "disk-full-engine"
     about = "the engine's disk is full under load, and then it has room again"
+    clients = 2
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs a server of ours that writes before it answers."""

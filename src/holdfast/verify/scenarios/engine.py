@@ -23,7 +23,7 @@ from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 3
 ROUNDS: Final = 2
-LOST_ACKS: Final = 5
+LOST_ACKS: Final = 4
 PAUSED_S: Final = 0.7
 AWAY_S: Final = 3.0
 """So long the engine stays dead at most, once its clients have met that."""
@@ -46,6 +46,7 @@ class EngineFault(Scenario):
     gone = False
     """Nothing can answer while it is away."""
     rounds = ROUNDS
+    clients = CLIENTS
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs an engine of ours that has the power."""
@@ -57,7 +58,7 @@ class EngineFault(Scenario):
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
         with bench.crew(self) as crew:
-            working = crew.hire(CLIENTS, shape=bench.shape(self.name))
+            working = crew.hire(self.clients, shape=bench.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
