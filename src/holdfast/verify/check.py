@@ -144,10 +144,10 @@ class _Run:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """What was not tried, by promise."""
-    impossible: list[tuple[Scenario, str]] = field(default_factory=list)
-    """Scenarios that this target does not allow, and why."""
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
+    refused: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
@@ -159,7 +159,10 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
-        self._note_impossible()
+        for scenario, reason in self.refused:
+            # Where another scenario caused the same fault, it was caused.
+            if not self.bench.has_landed(scenario.fault):
+                self.findings += self.bench.unknown(scenario, reason)
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
@@ -224,24 +227,16 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
-        """What cannot be run is said, and never counts as kept."""
+        """A fault that was named and is never caused leaves its promises unknown."""
         name = scenario.fault or (scenario.name if scenario.aloud else None)
         if name is not None:
             # The last one counts: an earlier one may have said "the engine's is taken instead".
             self.bench.tallies.setdefault(name, FaultTally()).not_run = reason
-        if scenario.aloud:
-            for promise in scenario.tests:
-                self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
-        self.impossible.append((scenario, reason))
-
-    def _note_impossible(self) -> None:
-        """A fault that was named and could not be caused by any scenario leaves unknown."""
-        for scenario, reason in self.impossible:
-            tally = self.bench.tallies.get(scenario.fault or "")
-            named = scenario.fault in self.order.faults and not (tally and tally.landed)
-            if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
-                words = f"{scenario.name} cannot be run: {reason}"
-                self.findings += self.bench.unknown(scenario, words)
+        for promise in scenario.tests if scenario.aloud else ():
+            self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
+        named = scenario.fault in self.order.faults
+        if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
+            self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:

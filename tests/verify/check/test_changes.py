@@ -122,8 +122,3 @@ def test_records_of_version_0_are_really_that_and_are_read(kind: str):
         with connect(engine.url, require=Durability.MEMORY) as store:
             (message,) = store.history("s")
             assert message.to_openai() == {"role": "user", "content": "long ago", "name": "Li"}
-
-
-def test_a_fault_that_landed_in_one_scenario_was_caused_whatever_kept_another_from_it():
-    result = run("sqlite", None, seed=1, faults=("kill",), promises=("durable",), time_s=5)
-    assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
