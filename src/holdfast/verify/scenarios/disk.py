@@ -32,7 +32,9 @@ class DiskFull(Scenario):
 
     def reason_not(self, bench: Bench) -> str | None:
         """A server writes by itself."""
-        return None if bench.spec.embedded else "the engine's disk is filled instead"
+        if bench.spec.embedded:
+            return None
+        return EngineDiskFull().reason_not(bench) or "the engine's disk is filled instead"
 
     def run(self, bench: Bench) -> Outcome:
         """Fill, wait until every client has met it, release, wait until every one works again."""

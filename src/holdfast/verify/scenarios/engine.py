@@ -139,6 +139,7 @@ class PauseEngine(EngineFault):
     power = Pausable
     verb = "pause"
     kept = "the engine paused under load"
+    clients = 2
 
     def strike(
         self, bench: Bench, crew: Crew, met: Callable[[], bool]
@@ -162,6 +163,8 @@ class RestartEngine(EngineFault):
     power = Restartable
     verb = "restart"
     kept = "the engine restarted under load"
+    clients = 2
+    rounds = 1
 
     def strike(
         self, bench: Bench, crew: Crew, met: Callable[[], bool]
