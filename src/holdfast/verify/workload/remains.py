@@ -16,7 +16,6 @@ them before the kill; otherwise the operations stay open.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,13 +45,13 @@ class Remains:
         return self.ports.isdisjoint(served_ports(self.url) or self.ports)
 
 
-def remains_of(process: subprocess.Popen[bytes], url: str) -> Remains | None:
+def remains_of(client: int, url: str) -> Remains | None:
     """Stop a client and note its connections; None where the server does not tell of them all.
 
     It stays stopped: whoever asks is going to kill it.
     """
-    pause_tree(process)
-    ports = {port for pid in tree(process.pid) for port in _ports_of(pid)}
+    pause_tree(client)
+    ports = {port for pid in tree(client) for port in _ports_of(pid)}
     known = served_ports(url) if ports else None
     return Remains(url, frozenset(ports)) if known is not None and ports <= known else None
 
