@@ -12,7 +12,7 @@ from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 4
-KILLS: Final = 6
+KILLS: Final = 8
 PAUSES: Final = 3
 ATTEMPTS_MAX: Final = 200
 PAUSED_S: Final = 0.3

@@ -23,7 +23,7 @@ from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 3
 ROUNDS: Final = 2
-LOST_ACKS: Final = 4
+LOST_ACKS: Final = 5
 PAUSED_S: Final = 0.7
 AWAY_S: Final = 3.0
 """So long the engine stays dead at most, once its clients have met that."""
@@ -139,7 +139,6 @@ class PauseEngine(EngineFault):
     power = Pausable
     verb = "pause"
     kept = "the engine paused under load"
-    clients = 2
 
     def strike(
         self, bench: Bench, crew: Crew, met: Callable[[], bool]
