@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -143,7 +144,7 @@ def _worst(findings: list[Finding]) -> PromiseResult:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
     verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
     speaking = [finding for finding in findings if finding.verdict is verdict]
-    anomalies = [anomaly for finding in speaking for anomaly in finding.anomalies]
+    anomalies = _in_turn([finding.anomalies for finding in speaking])
     return PromiseResult(
         verdict,
         _because(speaking, anomalies),
@@ -163,6 +164,12 @@ def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:
         if _WORST_FIRST.index(finding.verdict) < _WORST_FIRST.index(other.verdict):
             worst[finding.scenario] = finding
     return {name: {"verdict": str(f.verdict), **f.evidence} for name, f in worst.items()}
+
+
+def _in_turn(found: list[tuple[Mapping[str, Any], ...]]) -> list[Mapping[str, Any]]:
+    """The first of each scenario, then the second: what is cut off must not be a whole scenario."""
+    rounds = itertools.zip_longest(*found)
+    return [anomaly for turn in rounds for anomaly in turn if anomaly is not None]
 
 
 def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str:

@@ -139,7 +139,7 @@ def test_on_a_server_they_are_closed_when_the_server_has_given_the_client_up(
             crew.stop()
             crew.write(tmp_path / "h.jsonl", Header("x"))
     history = read_history(tmp_path / "h.jsonl")
-    settled = {fault.time_ns for fault in history.faults if fault.name == "settled"}
+    settled = {fault.time_ns for fault in history.faults if fault.name == "kill over"}
     assert len(settled) == 3
     open_ones = [o for o in history.operations.values() if o.status == "info"]
     assert all(operation.completed_ns in settled for operation in open_ones)

@@ -189,7 +189,7 @@ class Crew:
         for entry in list(self._remains):
             remains, caught = entry
             if remains.are_gone():
-                self.note_fault("settled", closes=caught)
+                self.note_fault("kill over", closes=caught)
                 self._remains.remove(entry)
         return not self._remains
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
-from holdfast.verify.engines.listening import open_files
+from holdfast.verify.engines.listening import open_names
 from holdfast.verify.faults.process import pause_tree, tree
 
 _REDIS: Final = ("redis", "valkey")
@@ -73,7 +73,7 @@ def served_ports(url: str) -> set[int] | None:
 
 def _ports_of(pid: int) -> Iterator[int]:
     """Its own ports of all its TCP connections."""
-    sockets = open_files(pid)
+    sockets = open_names(pid)
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
