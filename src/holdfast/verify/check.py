@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
@@ -83,8 +83,8 @@ class Order:
 
     @property
     def command(self) -> str:
-        """The command that makes the same plan again."""
-        words = ["holdfast", "check", self.target]
+        """The command that makes the same plan again; a password is not in it."""
+        words = ["holdfast", "check", without_password(self.target)]
         for option, value in (
             ("--config", self.config),
             ("--engine", self.engine),
@@ -248,7 +248,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     findings = [*run.findings, *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
-        target=bench.about["name"] or order.target,
+        target=bench.about["name"] or without_password(order.target),
         seed=order.seed,
         verdict=overall(promises),
         promises=promises,
