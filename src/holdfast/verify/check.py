@@ -82,9 +82,14 @@ class Order:
         return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
 
     @property
+    def shown(self) -> str:
+        """The target, without a password."""
+        return without_password(self.target)
+
+    @property
     def command(self) -> str:
-        """The command that makes the same plan again; a password is not in it."""
-        words = ["holdfast", "check", without_password(self.target)]
+        """The command that makes the same plan again."""
+        words = ["holdfast", "check", self.shown]
         for option, value in (
             ("--config", self.config),
             ("--engine", self.engine),
@@ -194,7 +199,7 @@ class _Run:
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:
-                raise VerifyError(f"{self.order.target}: {crew.trouble[0]}")
+                raise VerifyError(f"{self.order.shown}: {crew.trouble[0]}")
             self.stopped = crew.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -248,7 +253,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     findings = [*run.findings, *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
-        target=bench.about["name"] or without_password(order.target),
+        target=bench.about["name"] or order.shown,
         seed=order.seed,
         verdict=overall(promises),
         promises=promises,
