@@ -175,7 +175,7 @@ def _ours(spec: TargetSpec) -> Target:
         open=open_store,
         engine=spec.engine,
         claims=Claims(recallable=NotClaimed(NOT_BUILT)),
-        name=spec.name,
+        name=connection.without_password(spec.name),
         ttl_s=spec.ttl_s,
         previous=(lambda: records.VersionZero(url, namespace)) if reachable else None,
         tamper=(lambda session: records.flip_one(url, namespace, session)) if reachable else None,
