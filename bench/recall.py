@@ -20,7 +20,7 @@ import holdfast
 from bench.figure import Figure, seconds, side_by_side
 from holdfast import Message
 from holdfast.recall import vectors, words
-from holdfast.recall.commands import Candidate
+from holdfast.recall.commands import CANDIDATES_MAX, Candidate
 from holdfast.recall.courses import score
 from holdfast.recall.embedders import MiniLM, WordLlama
 
@@ -53,6 +53,7 @@ class Letters:
 def run() -> Iterator[Figure]:
     """Every figure of long-term memory."""
     yield from _quality()
+    yield _sketches()
     # Not the system's temporary directory: that may be memory, where a sync costs nothing.
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         yield from _speed(Path(folder))
@@ -81,6 +82,35 @@ def _quality() -> Iterator[Figure]:
         # The bound is the default's; the others are there to choose by.
         least = max(alone, vectors_alone) + 1e-9 if isinstance(model, MiniLM) else None
         yield Figure(f"hit@{TOP}, {model.name}, both", hybrid, at_least=least, unit="")
+
+
+def _sketches() -> Figure:
+    """In a log that is larger than what is compared exactly: are the true nearest still found?"""
+    model, texts = WordLlama(), _texts()
+    pairs = [f"{one} {other}" for one in texts for other in texts if one < other]
+    rows = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    questions = [row["question"] for row in rows if "question" in row]
+    every = [
+        vectors.pack(model.embed(part), model="", count=len(part), dimension=model.dimension)
+        for part in (pairs, questions)
+    ]
+    near = (
+        vectors.unpack([one.vector for one in every[1]])
+        @ vectors.unpack([one.vector for one in every[0]]).T
+    )
+    bits = [
+        np.unpackbits(np.frombuffer(b"".join(one.sketch for one in part), np.uint8).reshape(len(part), -1), axis=1)
+        for part in every
+    ]  # fmt: skip
+    kept = 0
+    for asked, scores in zip(bits[1], near, strict=True):
+        chosen = np.argsort((bits[0] != asked).sum(axis=1), kind="stable")[:CANDIDATES_MAX]
+        found, true = np.sort(scores[chosen])[::-1][:TOP], np.sort(scores)[::-1][:TOP]
+        kept += int((found >= true - 1e-5).sum())
+    return Figure(
+        f"true nearest {TOP} that sketches keep", kept / TOP / len(questions), at_least=0.95, unit="",
+        detail=f"{len(pairs):,} memories, {CANDIDATES_MAX:,} compared exactly",
+    )  # fmt: skip
 
 
 def _by_words(texts: Sequence[str], questions: Sequence[str]) -> list[list[float]]:
@@ -115,10 +145,14 @@ def _hits(scores: Sequence[Sequence[float]], answers: Sequence[int]) -> float:
     return found / len(answers)
 
 
+def _texts() -> list[str]:
+    rows = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
+    return [row["text"] for row in rows if "memory" in row]
+
+
 def _memories(count: int) -> Iterator[str]:
     """Different sentences, with words that are common and words that are rare."""
-    rows = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
-    texts = [row["text"] for row in rows if "memory" in row]
+    texts = _texts()
     for number in range(count):
         text = texts[number % len(texts)]
         yield f"{text} That was on day {number // len(texts)}, ticket T-{number}."

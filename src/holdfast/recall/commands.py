@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from holdfast.commands import Command
 from holdfast.recall.vectors import nearness
 
-CANDIDATES_MAX: Final = 1024
+CANDIDATES_MAX: Final = 4096
 """Entries whose vectors are compared exactly; in a larger log a sketch of each chooses them."""
 POSTINGS_MAX: Final = 10_000
 """Entries that are looked up by words; commoner words are left out first."""
