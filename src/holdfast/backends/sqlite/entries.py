@@ -27,6 +27,7 @@ from holdfast.recall.words import choose, rarity
 
 SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
 _NUMBER_BITS: Final = 32
+CACHE_KIB: Final = 32 * 1024
 WORDS_USUAL: Final = 16
 """Words that an entry has, about."""
 
@@ -139,3 +140,5 @@ def _load_extension(connection: apsw.Connection) -> None:
             connection.load_extension(sqlite_vec.loadable_path())
         finally:
             connection.enable_load_extension(False)
+        # At most; the index of a large log is looked at as a whole, again and again.
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}").fetchall()
