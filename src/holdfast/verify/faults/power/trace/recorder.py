@@ -1,0 +1,177 @@
+"""The recorder: processes are started under strace, and what it wrote becomes a recording."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import FaultNotProven, VerifyError
+from holdfast.verify.engines import keeper
+from holdfast.verify.faults.power.trace import place
+from holdfast.verify.faults.power.trace.calls import Call, in_order, parse
+from holdfast.verify.faults.power.trace.disk import Disk
+from holdfast.verify.faults.power.trace.follow import Follower
+from holdfast.verify.faults.power.trace.operations import Kind, Operation, Sync
+from holdfast.verify.faults.power.trace.tree import Base, copy_base
+from holdfast.verify.instrument import Launch
+
+_STRING_BYTES_MAX: Final = 16 * 1024 * 1024
+_END_TIMEOUT_S: Final = 20.0
+_CLOCK_ERROR_NS: Final = 1_000_000
+_SAMPLES: Final = 5
+_UNFINISHED_MAX: Final = 6
+_RAW: Final = ("read", "readv")
+"""Only how far they moved the offset matters, not what was read."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that was done to a directory, from a base that is known."""
+
+    base: Base
+    kinds: dict[int, Kind]
+    operations: list[Operation]
+    unfinished: list[Operation] = field(default_factory=list)
+    """Under way when their process was killed: each was done, or was not."""
+
+    def disk(self, *, strict: bool = False) -> Disk:
+        """The disk at the beginning; let it `take` the operations."""
+        return Disk(self.base, self.kinds, strict=strict)
+
+    def prove(self, live: Path) -> None:
+        """Everything replayed must be what is in the directory, byte for byte.
+
+        It is looked at with and without each call that was under way at the end.
+        """
+        first: list[str] = []
+        for chosen in _subsets(self.unfinished[:_UNFINISHED_MAX]):
+            disk = self.disk()
+            disk.take([*self.operations, *chosen])
+            wrong = place.differences(disk.everything(), self.base, self.kinds, live)
+            if not wrong:
+                return
+            first = first or wrong
+        place.prove_same(first)
+
+
+class Recorder:
+    """An instrument: whoever is started under it is recorded. Nobody else may change `directory`.
+
+    `VerifyError` where there is no strace.
+    """
+
+    def __init__(self, directory: Path, scratch: Path) -> None:
+        """Record what is done in `directory`; `scratch` is ours for traces and the base."""
+        found = shutil.which("strace")
+        if found is None:
+            raise VerifyError(
+                "the trace needs strace, and it is not here. To get it: apt-get install strace "
+                "(or your system's package `strace`)"
+            )
+        self._strace = found
+        self._root = directory.resolve()
+        self._scratch = scratch
+        self._numbers = itertools.count(1)
+        self._base: Base | None = None
+        self._offset_ns = 0
+        self._settled: list[int] = []
+
+    def wrap(self, launch: Launch) -> Launch:
+        """The same command, traced. Before the first, the directory is copied."""
+        if self._base is None:
+            self._offset_ns = clock_offset_ns()
+            self._base = copy_base(self._root, self._scratch / "base")
+        tracer = (
+            self._strace,
+            "-D",  # the tracer is a grandchild: the pid is that of the process itself
+            "-ff",
+            "-y",
+            "-qqq",
+            "--seccomp-bpf",  # other calls run at full speed
+            "--absolute-timestamps=format:unix,precision:ns",
+            "--syscall-times=ns",
+            f"--string-limit={_STRING_BYTES_MAX}",
+            f"--raw={','.join(_RAW)}",
+            "--signal=none",
+            f"--trace={','.join(f'?{name}' for name in Follower.traced)}",
+            f"--output={self._scratch / f'trace-{next(self._numbers)}'}",
+        )
+        return Launch((*tracer, *launch.command), launch.environment)
+
+    def settle(self) -> None:
+        """Take it that what is in the directory now is on the disk."""
+        self._settled.append(time.monotonic_ns())
+
+    def finish(self) -> Recording:
+        """What was recorded, once every process that was recorded has ended."""
+        if self._base is None:
+            raise FaultNotProven("power cut by trace: no process was recorded", operation="power")
+        self._await_tracers()
+        if abs(clock_offset_ns() - self._offset_ns) > _CLOCK_ERROR_NS:
+            raise FaultNotProven("power cut by trace: the clock of the machine was set meanwhile")
+        follower = Follower(str(self._root), self._base)
+        follower.follow(in_order(self._calls()))
+        settled = [Sync(at, at, None) for at in self._settled]
+        operations = sorted([*follower.operations, *settled], key=lambda done: done.at_ns)
+        return Recording(self._base, follower.kinds, operations, follower.unfinished)
+
+    def reset(self) -> None:
+        """Begin anew: the directory holds something else from now on."""
+        self._base = None
+        self._settled.clear()
+        shutil.rmtree(self._scratch / "base", ignore_errors=True)
+        for trace in self._scratch.glob("trace-*"):
+            trace.unlink()
+
+    def _calls(self) -> list[Call]:
+        calls: list[Call] = []
+        for file in self._scratch.glob("trace-*"):
+            run, _, thread = file.name.removeprefix("trace-").partition(".")
+            with file.open("rb") as lines:
+                calls += parse(lines, (int(run), int(thread)), self._offset_ns)
+        if not calls:
+            words = "strace wrote nothing: is ptrace permitted here?"
+            raise FaultNotProven(f"power cut by trace: {words}", operation="power")
+        return calls
+
+    def _await_tracers(self) -> None:
+        """A tracer ends after the last process that it traces; then its files are whole."""
+        mark = os.fsencode(self._scratch / "trace-")
+        tracers = [p.pid for p in keeper.all_processes() if mark in _command_of(p.pid)]
+        if left := keeper.await_gone(tracers, _END_TIMEOUT_S):
+            raise FaultNotProven(f"power cut by trace: processes are still traced by {left}")
+
+
+def clock_offset_ns() -> int:
+    """How far the clock of the tracer (real time) is ahead of ours (monotonic).
+
+    The shortest of a few looks: between its two readings the third was taken. Both clocks run
+    at the same pace; only setting the time moves one against the other.
+    """
+    looks = []
+    for _ in range(_SAMPLES):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        looks.append((after - before, real - (before + after) // 2))
+    return min(looks)[1]
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _subsets(operations: list[Operation]) -> list[list[Operation]]:
+    """None of them first, then all, then whatever is between."""
+    sizes = [0, len(operations), *range(1, len(operations))] if operations else [0]
+    return [list(some) for size in sizes for some in itertools.combinations(operations, size)]
+
+
