@@ -122,6 +122,13 @@ class LocalProcess(Block):
         self._ready_after_s = time.monotonic() - begun
         return self
 
+    def adopt(self, data_dir: Path) -> None:
+        """Come up on these data instead of new ones; the directory is moved and becomes its own."""
+        if self._run_dir is not None:
+            raise UsageError(f"the {self.kind} engine has data already")
+        self._run_dir = RunDir(self._storage)
+        data_dir.rename(self.data_dir)
+
     def stop(self) -> None:
         """End it cleanly; its data stay. Stopping a stopped engine does nothing."""
         process = self._process

@@ -118,7 +118,11 @@ class Disk:
 
     def everything(self) -> Crash:
         """What the directory holds while the power is on."""
-        return self._state(0, Loss.DROPPED, self._turns, lambda file: _apply(self._start(file), file.waiting))
+
+        def content(file: _File) -> bytearray | None:
+            return _apply(self._start(file), file.waiting) if file.waiting else file.synced
+
+        return self._state(0, Loss.DROPPED, self._turns, content)
 
     def crash(self, at_ns: int, loss: Loss, seed: object = 0) -> Crash:
         """What the power leaves if it goes now; the same for the same seed."""

@@ -453,6 +453,8 @@ class Follower:
     }
     traced: ClassVar = tuple(_actions)
     """Every call that has to be seen."""
+    lasting: ClassVar = frozenset({"clone", "clone3", "fork", "vfork", "chdir", "execve"})
+    """Those that still matter when the directory is another one: who shares with whom."""
 
 
 def _advance(file: _Open | None, place: bytes | None, count: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import Final
 
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.verify.engines import keeper
+from holdfast.verify.engines.process import await_true
 from holdfast.verify.faults.power.trace import place
 from holdfast.verify.faults.power.trace.calls import Call, in_order, parse
 from holdfast.verify.faults.power.trace.disk import Disk
@@ -79,6 +81,7 @@ class Recorder:
         self._numbers = itertools.count(1)
         self._base: Base | None = None
         self._offset_ns = 0
+        self._since_ns = 0
         self._settled: list[int] = []
 
     def wrap(self, launch: Launch) -> Launch:
@@ -108,10 +111,11 @@ class Recorder:
         self._settled.append(time.monotonic_ns())
 
     def finish(self) -> Recording:
-        """What was recorded, once every process that was recorded has ended."""
+        """What was recorded. Every process that uses the directory must have ended."""
         if self._base is None:
             raise FaultNotProven("power cut by trace: no process was recorded", operation="power")
-        self._await_tracers()
+        if not await_true(self._is_whole, _END_TIMEOUT_S):
+            raise FaultNotProven("power cut by trace: strace did not end after its process")
         if abs(clock_offset_ns() - self._offset_ns) > _CLOCK_ERROR_NS:
             raise FaultNotProven("power cut by trace: the clock of the machine was set meanwhile")
         follower = Follower(str(self._root), self._base)
@@ -120,13 +124,15 @@ class Recorder:
         operations = sorted([*follower.operations, *settled], key=lambda done: done.at_ns)
         return Recording(self._base, follower.kinds, operations, follower.unfinished)
 
-    def reset(self) -> None:
-        """Begin anew: the directory holds something else from now on."""
-        self._base = None
+    def restart(self) -> None:
+        """Begin anew: the directory holds something else from now on.
+
+        Who was started under the recorder and waits goes on being recorded.
+        """
+        self._since_ns = time.monotonic_ns()
         self._settled.clear()
-        shutil.rmtree(self._scratch / "base", ignore_errors=True)
-        for trace in self._scratch.glob("trace-*"):
-            trace.unlink()
+        shutil.rmtree(self._scratch / "base")
+        self._base = copy_base(self._root, self._scratch / "base")
 
     def _calls(self) -> list[Call]:
         calls: list[Call] = []
@@ -137,14 +143,14 @@ class Recorder:
         if not calls:
             words = "strace wrote nothing: is ptrace permitted here?"
             raise FaultNotProven(f"power cut by trace: {words}", operation="power")
-        return calls
+        return [c for c in calls if c.counts_ns > self._since_ns or c.name in Follower.lasting]
 
-    def _await_tracers(self) -> None:
+    def _is_whole(self) -> bool:
         """A tracer ends after the last process that it traces; then its files are whole."""
         mark = os.fsencode(self._scratch / "trace-")
-        tracers = [p.pid for p in keeper.all_processes() if mark in _command_of(p.pid)]
-        if left := keeper.await_gone(tracers, _END_TIMEOUT_S):
-            raise FaultNotProven(f"power cut by trace: processes are still traced by {left}")
+        table = keeper.all_processes()
+        tracers = {p.pid for p in table if p.state not in "ZX" and mark in _command_of(p.pid)}
+        return tracers <= {_tracer_of(process.pid) for process in table}
 
 
 def clock_offset_ns() -> int:
@@ -167,6 +173,15 @@ def _command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def _tracer_of(pid: int) -> int:
+    """Who traces a process; 0 where nobody does, or it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("TracerPid:"):
+                return int(line.split()[1])
+    return 0
 
 
 def _subsets(operations: list[Operation]) -> list[list[Operation]]:

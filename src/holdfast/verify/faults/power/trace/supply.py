@@ -104,7 +104,7 @@ class TraceSupply(Block):
         place.build(crash, recording.base, recording.kinds, state)
         place.replace(directory, state)
         shutil.rmtree(state)
-        recorder.reset()
+        recorder.restart()
         return {"unsynced_bytes": crash.dropped_bytes, "calls": len(recording.operations)}
 
     def _prove(self) -> None:
