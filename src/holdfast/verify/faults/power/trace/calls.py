@@ -71,9 +71,7 @@ class Descriptor:
     deleted: bool = False
 
 
-def parse(
-    lines: Iterable[bytes], thread: tuple[int, int], offset_ns: int = 0
-) -> Iterator[Call]:
+def parse(lines: Iterable[bytes], thread: tuple[int, int], offset_ns: int = 0) -> Iterator[Call]:
     """The calls of one thread, in its own order; signals and failed calls are left out.
 
     `offset_ns` is how far the tracer's clock is ahead of the one that is wanted.

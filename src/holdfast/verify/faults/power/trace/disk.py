@@ -1,19 +1,21 @@
 """The disk under a directory: what is on it for sure, and what may or may not be. Pure.
 
-A change waits in the cache until a sync covers it. Names, and sizes that were set, form one
-ordered journal, which any sync commits, as ext4 and xfs do; `strict` keeps to POSIX, where a
-name is on the disk only once its directory was synced. When the power goes, what waits is lost,
-or some of it is not: see `Loss`.
+A change waits in the cache until a sync covers it. As on ext4 and xfs, names and sizes that were
+set form one ordered journal, which any sync commits, and a file grows in order. `strict` takes
+no more for granted than POSIX does: a name is on the disk only once its directory was synced,
+and of what was appended any page may be there. When the power goes, what waits is lost, or some
+of it is not: see `Loss`.
 """
 
 from __future__ import annotations
 
 import bisect
 import random
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 from holdfast.verify.faults.power.trace.operations import (
@@ -221,7 +223,11 @@ class Disk:
 
     def _resized(self, last_turn: int) -> Callable[[_File], bytearray | None]:
         def content(file: _File) -> bytearray | None:
-            sizes = [w.change.size for w in file.waiting if isinstance(w.change, Resize) and w.turn <= last_turn]
+            sizes = [
+                w.change.size
+                for w in file.waiting
+                if isinstance(w.change, Resize) and w.turn <= last_turn
+            ]
             found = self._start(file) if sizes else file.synced
             for size in sizes:
                 found = _resize(found or bytearray(), size)
@@ -248,11 +254,17 @@ class Disk:
         def content(file: _File) -> bytearray | None:
             # What came after a new size that did not get out has no place on the disk.
             lost = next(
-                (n for n, w in enumerate(file.waiting) if isinstance(w.change, Resize) and w.turn > last_turn),
+                (
+                    n
+                    for n, w in enumerate(file.waiting)
+                    if isinstance(w.change, Resize) and w.turn > last_turn
+                ),
                 len(file.waiting),
             )
             waiting = file.waiting[:lost]
-            return _choose_pages(self._start(file), waiting, chance) if waiting else file.synced
+            if not waiting:
+                return file.synced
+            return _choose_pages(self._start(file), waiting, chance, strict=self._strict)
 
         return content
 
@@ -316,27 +328,38 @@ def _tear(waiting: _Waiting, part: float) -> _Waiting:
 
 
 def _choose_pages(
-    content: bytearray, waiting: list[_Waiting], chance: random.Random
+    content: bytearray, waiting: list[_Waiting], chance: random.Random, *, strict: bool
 ) -> bytearray:
-    """Each page with the first few of the writes that touched it, however many by chance."""
-    touched: dict[int, int] = {}
-    for one in waiting:
-        if isinstance(one.change, Write):
-            for page in _pages(one.change):
-                touched[page] = touched.get(page, 0) + 1
-    left = {page: chance.randint(0, count) for page, count in touched.items()}
+    """Each page with the first few of the writes that touched it, however many by chance.
+
+    What lies beyond the size on the disk is there up to some write, and from then on not: a
+    file grows in order. Where that is not taken for granted, pages in it are as all others.
+    """
+    writes = [one.change for one in waiting if isinstance(one.change, Write)]
+    touched = Counter(page for write in writes for page in _pages(write))
+    left = {page: chance.randint(0, count) for page, count in sorted(touched.items())}
+    growth = chance.randint(0, len(writes))
+    size = sys.maxsize if strict else len(content)
     for one in waiting:
         change = one.change
         if isinstance(change, Resize):
             content = _resize(content, change.size)
+            size = sys.maxsize if strict else change.size
             continue
         for page in _pages(change):
             if left[page] > 0:
                 left[page] -= 1
-                begin = max(change.offset, page * PAGE_BYTES)
-                end = (page + 1) * PAGE_BYTES - change.offset
-                _put(content, begin, change.data[begin - change.offset : end])
+                end = min((page + 1) * PAGE_BYTES, size)
+                _put_part(content, change, max(change.offset, page * PAGE_BYTES), end)
+        if growth > 0:
+            growth -= 1
+            _put_part(content, change, max(change.offset, size), sys.maxsize)
     return content
+
+
+def _put_part(content: bytearray, write: Write, begin: int, end: int) -> None:
+    if begin < end:
+        _put(content, begin, write.data[begin - write.offset : end - write.offset])
 
 
 def _pages(write: Write) -> range:

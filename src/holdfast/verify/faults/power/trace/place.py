@@ -27,7 +27,7 @@ def build(crash: Crash, base: Base, kinds: dict[int, Kind], folder: Path) -> Non
         elif kind.type == "link":
             os.symlink(kind.leads_to, place)  # noqa: PTH211
         elif inode in made:
-            os.link(made[inode], place)  # noqa: PTH200
+            os.link(made[inode], place)
         else:
             _write(place, kind, base, crash.contents[inode])
             made[inode] = place
@@ -93,7 +93,9 @@ def differences(crash: Crash, base: Base, kinds: dict[int, Kind], live: Path) ->
         if kinds[inode].type != "file":
             continue
         content = crash.contents[inode]
-        expected = (base.folder / (kinds[inode].base or "")).read_bytes() if content is None else content
+        expected = (
+            (base.folder / (kinds[inode].base or "")).read_bytes() if content is None else content
+        )
         real = (live / path).read_bytes()
         if real != expected:
             at = next(

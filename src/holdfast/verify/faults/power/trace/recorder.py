@@ -188,5 +188,3 @@ def _subsets(operations: list[Operation]) -> list[list[Operation]]:
     """None of them first, then all, then whatever is between."""
     sizes = [0, len(operations), *range(1, len(operations))] if operations else [0]
     return [list(some) for size in sizes for some in itertools.combinations(operations, size)]
-
-
