@@ -130,6 +130,7 @@ class Bench:
 
 
 def counts_of(result: JudgeResult) -> dict[str, int]:
+    """The counts of a verdict, as a check adds them up."""
     counts = dict(result.counts)
     del counts["faults"]
     counts["read_back"] = counts["acknowledged"] - counts["never_read"]

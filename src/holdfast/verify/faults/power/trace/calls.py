@@ -17,12 +17,16 @@ NEVER_NS: Final = 2**63 - 1
 """When a call ended that was under way when its process was killed."""
 
 _LINE: Final = re.compile(
-    rb"(\d+)\.(\d{9}) (\w+)\((.*)\) += (\?|-?\d+|0x[0-9a-f]+)(?:<([^>]*)>)?(.*)$", re.DOTALL
+    rb"(\d+)\.(\d{9}) (\w+)\((.*)\) += (\?|0x[0-9a-f]+|-?\d+)(?:<([^>]*)>)?(.*)$", re.DOTALL
 )
 _TOOK: Final = re.compile(rb"<(\d+)\.(\d{9})>$")
 _STRING: Final = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _ARGUMENT: Final = re.compile(
-    rb"(" + _STRING + rb"(?:\.\.\.)?|\[.*\]|\{.*\}|(?:[^,<\"\[{]|<[^>]*>)+)(?:, |$)", re.DOTALL
+    rb"(" + _STRING + rb"(?:\.\.\.)?|"
+    rb"\[(?:[^\]\"]|" + _STRING + rb")*\](?: => \[[^\]]*\])?|"
+    rb"\{(?:[^}\"]|" + _STRING + rb")*\}|"
+    rb"(?:[^,<\"\[{]|<[^>]*>)+)(?:, |$)",
+    re.DOTALL,
 )
 _BUFFER: Final = re.compile(rb"iov_base=(" + _STRING + rb")(\.\.\.)?")
 _DESCRIPTOR: Final = re.compile(rb"(-?\d+|AT_FDCWD)(?:<([^>]*)>)?(\(deleted\))?$")
