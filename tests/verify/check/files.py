@@ -84,7 +84,9 @@ class UnsyncedRename(JsonFile):
 
 
 def sync_off(engine: Engine) -> Target:
-    return Target(open=lambda: SyncOff(engine.url.removeprefix("sqlite:///")), engine=engine, claims=KEEPS)
+    return Target(
+        open=lambda: SyncOff(engine.url.removeprefix("sqlite:///")), engine=engine, claims=KEEPS
+    )
 
 
 def synced_rename(engine: Engine) -> Target:

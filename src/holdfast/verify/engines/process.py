@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -123,10 +124,13 @@ class LocalProcess(Block):
         return self
 
     def adopt(self, data_dir: Path) -> None:
-        """Come up on these data instead of new ones; the directory is moved and becomes its own."""
-        if self._run_dir is not None:
-            raise UsageError(f"the {self.kind} engine has data already")
-        self._run_dir = RunDir(self._storage)
+        """Come up on these data from the next start on; the directory is moved, and its own."""
+        if self.pid is not None:
+            raise UsageError(f"the {self.kind} engine runs: end it before it gets other data")
+        if self._run_dir is None:
+            self._run_dir = RunDir(self._storage)
+        else:
+            shutil.rmtree(self.data_dir)
         data_dir.rename(self.data_dir)
 
     def stop(self) -> None:

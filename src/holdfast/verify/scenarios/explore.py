@@ -67,7 +67,7 @@ class PowerExplore(Scenario):
     def run(self, bench: Bench) -> Outcome:
         """Record, then visit states until enough were seen or the time is over."""
         named = self.fault in bench.named
-        visit_s = NAMED_VISIT_S * bench.scale if named else VISIT_S
+        visit_s = NAMED_VISIT_S * bench.scale if named else VISIT_S * min(1.0, bench.scale)
         states = bench.amount(NAMED_STATES) if named else STATES
         scratch = RunDir("memory")
         try:

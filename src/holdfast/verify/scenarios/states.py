@@ -118,6 +118,7 @@ class Visitor(Block):
         folder.mkdir(mode=0o711)
         self._story = story
         self._folder = folder
+        self._engine: ServerEngine | None = None
         self._reader = Reader(folder / "reader.log", timeout_s=timeout_s)
 
     def visit(self, state: Path, sessions: Sequence[str]) -> Seen:
@@ -126,6 +127,25 @@ class Visitor(Block):
         if view.kind == "sqlite":
             url = view.url.replace(str(view.data_dir), str(data))
             return self._read(replace(view, url=url, data_dir=data), sessions)
+        engine = self._engine = self._engine or self._new_engine(view)
+        engine.adopt(data)
+        try:
+            engine.start()
+            return self._read(view_of(engine), sessions)
+        except EngineFailed as error:
+            words = f"the engine does not start any more; its last words: {_last(str(error))}"
+            return Seen(lost=words) if _ENDED in str(error) else Seen(unknown=words)
+        finally:
+            if engine.pid is not None:
+                engine.kill()
+
+    def close(self) -> None:
+        """End the reader and the engine."""
+        self._reader.close()
+        if self._engine is not None:
+            self._engine.close()
+
+    def _new_engine(self, view: EngineView) -> ServerEngine:
         engine = open_engine(
             view.kind,
             config=view.config,
@@ -135,24 +155,12 @@ class Visitor(Block):
         )
         if not isinstance(engine, ServerEngine):
             raise VerifyError(f"{view.kind} of {view.provider} cannot be started on other data")
-        try:
-            engine.adopt(data)
-            engine.start()
-            return self._read(view_of(engine), sessions)
-        except EngineFailed as error:
-            words = f"the engine does not start any more; its last words: {_last(engine.log())}"
-            return Seen(lost=words) if _ENDED in str(error) else Seen(unknown=words)
-        finally:
-            engine.close()
-
-    def close(self) -> None:
-        """End the reader."""
-        self._reader.close()
+        return engine
 
     def _read(self, view: EngineView, sessions: Sequence[str]) -> Seen:
         answer: Answer = self._reader.read(replace(self._story.spec, engine=view), sessions)
-        if answer.hung:
-            return Seen(unknown=answer.not_opened)
+        if answer.unknown:
+            return Seen(unknown=answer.unknown)
         if answer.not_opened:
             return Seen(lost=f"the store cannot be opened any more: {answer.not_opened}")
         for read in answer.reads:

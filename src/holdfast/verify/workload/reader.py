@@ -37,7 +37,8 @@ class Answer:
     reads: list[dict[str, Any]]
     """`session` with `messages` (and `seqs`), or with `error`."""
     not_opened: str = ""
-    hung: bool = False
+    unknown: str = ""
+    """Why nothing can be said of the store: no answer, or the reader failed."""
 
 
 class Reader(Block):
@@ -65,10 +66,10 @@ class Reader(Block):
             line = b""
         if line is None:
             self.close()
-            return Answer([], f"no answer within {self._timeout_s:g} s", hung=True)
+            return Answer([], unknown=f"the store gave no answer within {self._timeout_s:g} s")
         if not line:
             self.close()
-            return Answer([], "the process that opened it died")
+            return Answer([], unknown="the process that opened the store died")
         return Answer(**json.loads(line))
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
     try:
         client = plain.Client(load_target(spec))
     except VerifyError as error:
-        return {"reads": [], "not_opened": str(error)}
+        return {"reads": [], "unknown": str(error)}
     except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
         return {"reads": [], "not_opened": f"open() raised {_words(error)}"}
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -113,7 +114,7 @@ def test_pages_of_one_write_survive_each_by_itself_but_a_file_grows_in_order():
     left = {found(made.crash(5, Loss.PAGES, seed))["f"][::PAGE_BYTES] for seed in range(100)}
     assert left == {bytes(p) for p in _products(b"on", 3)}
 
-    steps = [new(1, 1, "f"), sync(3, 1)]
+    steps: list[Operation] = [new(1, 1, "f"), sync(3, 1)]
     steps += [write(4 + n, 1, b"n" * PAGE_BYTES, n * PAGE_BYTES) for n in range(3)]
     grown = disk(1, *steps)
     left = {found(grown.crash(7, Loss.PAGES, seed))["f"][::PAGE_BYTES] for seed in range(60)}
@@ -189,10 +190,12 @@ def _is_mixed(versions: list[bytes], content: bytes, at: int) -> bool:
 
 @given(steps=STEPS, seed=st.integers(0, 3), strict=st.booleans())
 def test_whatever_happened_every_crash_state_is_one_that_the_oracle_allows(
-    steps: list[tuple], seed: int, strict: bool
+    steps: list[tuple[Any, ...]], seed: int, strict: bool
 ):
     oracle = Oracle()
-    made = disk(FILES, *(new(n, n, f"f{n}") for n in range(1, FILES + 1)), sync(9, None), strict=strict)
+    made = disk(
+        FILES, *(new(n, n, f"f{n}") for n in range(1, FILES + 1)), sync(9, None), strict=strict
+    )
     for number, (kind, *rest) in enumerate(steps):
         at = 10 * (number + 1)
         if kind == "write":

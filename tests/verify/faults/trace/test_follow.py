@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.power.trace.calls import NEVER_NS, buffers, content, in_order, parse
+from holdfast.verify.faults.power.trace.calls import (
+    NEVER_NS,
+    Call,
+    buffers,
+    content,
+    in_order,
+    parse,
+)
 from holdfast.verify.faults.power.trace.follow import Follower
 from holdfast.verify.faults.power.trace.operations import (
     ROOT,
@@ -26,7 +33,7 @@ NEW = 'openat(AT_FDCWD</d>, "a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3</d/a>'
 
 def follower(*threads: list[str]) -> Follower:
     """Each thread's calls, `start end call`, in milliseconds; the directory is /d, and empty."""
-    calls = []
+    calls: list[Call] = []
     for number, lines in enumerate(threads):
         text = []
         for line in lines:

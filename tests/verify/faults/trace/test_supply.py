@@ -158,7 +158,9 @@ def test_the_clock_of_the_tracer_is_the_clock_of_the_acks(desk: Desk):
             before = time.monotonic_ns(); os.fsync(file); after = time.monotonic_ns()
             os.write(file, f"{before} {after}\\n".encode())
     """)
-    notes = [tuple(map(int, line.split())) for line in (desk.run / "times").read_text().splitlines()]
+    notes = [
+        tuple(map(int, line.split())) for line in (desk.run / "times").read_text().splitlines()
+    ]
     syncs = [o for o in desk.recording().operations if type(o).__name__ == "Sync"]
     assert len(syncs) == len(notes) == 50
     for sync, (before, after) in zip(syncs, notes, strict=True):
@@ -213,7 +215,7 @@ def test_a_power_cut_takes_from_redis_what_was_not_synced(supply: TraceSupply, c
             else:
                 assert engine.call("GET", "n") != "59"
                 assert evidence.facts["unsynced_bytes"] > 0
-        assert evidence.facts["mechanism"] == "trace"
+            assert evidence.facts["mechanism"] == "trace"
 
 
 COMMITS = """
@@ -272,7 +274,11 @@ def count(path: Path) -> int | None:
 def test_whoever_waits_through_a_cut_is_recorded_after_it(supply: TraceSupply):
     """As clients do that are hired before and open their store after it."""
     launch = Launch(
-        (*PYTHON, textwrap.dedent("input()\n" + textwrap.dedent(WRITE) + "write('late', b'L', True)")), {}
+        (
+            *PYTHON,
+            textwrap.dedent("input()\n" + textwrap.dedent(WRITE) + "write('late', b'L', True)"),
+        ),
+        {},
     ).under(supply.instruments)
     waiting = subprocess.Popen(launch.command, cwd=supply.directory, stdin=subprocess.PIPE)
     early = Launch((*PYTHON, textwrap.dedent(WRITE) + "write('early', b'E', False)"), {})
