@@ -19,7 +19,7 @@ def explore(target: str, engine: str | None = None, **asked: object) -> CheckRes
         seed=5,
         faults=("power-explore",),
         promises=("durable",),
-        time_s=2.5,
+        time_s=5,
         **asked,  # type: ignore[arg-type]
     )
     return check(order, Notes())
