@@ -71,6 +71,23 @@ def test_any_sync_commits_every_name_before_it_but_no_data_of_other_files():
     assert found(made.crash(5, Loss.DROPPED)) == {"a": b"", "b": b""}
 
 
+def test_a_name_that_changed_while_a_sync_was_under_way_is_not_committed_by_it():
+    made = disk(2, *OLD, new(8, 2, "late"), sync(9, 1, began=6))
+    assert found(made.crash(9, Loss.DROPPED)) == {"file": b"old"}
+
+
+def test_the_journal_goes_out_in_order():
+    """A new size that survived proves that the name before it did, whatever pages did."""
+    made = disk(2, *OLD, new(5, 2, "before"), Resize(6, 7, 1, 1), new(9, 2, "after"))
+    left = [found(made.crash(9, Loss.PAGES, seed)) for seed in range(40)]
+    assert {(one["file"], "before" in one, "after" in one) for one in left} == {
+        (b"old", False, False),
+        (b"old", True, False),
+        (b"o", True, False),
+        (b"o", True, True),
+    }
+
+
 def test_in_strict_posix_a_name_waits_for_its_own_directory():
     steps = (new(1, 1, "a"), write(2, 1, b"A"), sync(4, 1))
     made = disk(1, *steps, strict=True)

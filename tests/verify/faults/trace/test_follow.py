@@ -128,12 +128,23 @@ def test_a_number_that_another_thread_reuses_while_close_returns_is_the_new_file
     ]
     second = [
         '11 15 openat(AT_FDCWD</d>, "b", O_RDWR|O_CREAT, 0600) = 3</d/b>',
-        '16 30 write(3</d/b>, "b", 1) = 1',
+        '16 17 write(3</d/b>, "bbb", 3) = 3',
+        "18 19 lseek(3</d/b>, 0, SEEK_SET) = 0",
+        '21 22 write(3</d/b>, "B", 1) = 1',
     ]
-    made = [o.edits[0].name for o in operations(first, second) if isinstance(o, Names)]
-    [write] = [o for o in operations(first, second) if isinstance(o, Write)]
-    assert made == ["a", "b"]
-    assert write.inode == 2
+    found = [o for o in operations(first, second) if isinstance(o, Write)]
+    assert [(o.inode, o.offset, o.data) for o in found] == [(2, 0, b"bbb"), (2, 0, b"B")]
+
+
+def test_a_thread_uses_what_another_opened_at_the_offset_where_that_one_left_it():
+    first = [
+        "1 2 clone3({flags=CLONE_VM|CLONE_FILES|CLONE_THREAD}, 88) = 101",
+        f"3 4 {NEW}",
+        '5 6 write(3</d/a>, "hello", 5) = 5',
+        "7 8 lseek(3</d/a>, 1, SEEK_SET) = 1",
+    ]
+    second = ['9 10 write(3</d/a>, "E", 1) = 1']
+    assert writes(first, second) == [(0, b"hello"), (1, b"E")]
 
 
 def test_exec_closes_what_was_marked_so_that_a_socket_of_that_number_is_no_file():
