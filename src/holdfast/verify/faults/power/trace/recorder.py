@@ -7,7 +7,8 @@ import itertools
 import os
 import shutil
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,9 @@ from holdfast.verify.engines import keeper
 from holdfast.verify.engines.process import await_true
 from holdfast.verify.faults.power.trace import place
 from holdfast.verify.faults.power.trace.calls import Call, in_order, parse
-from holdfast.verify.faults.power.trace.disk import Disk
+from holdfast.verify.faults.power.trace.disk import PAGE_BYTES, Disk
 from holdfast.verify.faults.power.trace.follow import Follower
-from holdfast.verify.faults.power.trace.operations import Kind, Operation, Sync
+from holdfast.verify.faults.power.trace.operations import Kind, Operation, Sync, Write
 from holdfast.verify.faults.power.trace.tree import Base, copy_base
 from holdfast.verify.instrument import Launch
 
@@ -50,15 +51,17 @@ class Recording:
 
         It is looked at with and without each call that was under way at the end.
         """
-        first: list[str] = []
-        for chosen in _subsets(self.unfinished[:_UNFINISHED_MAX]):
+        disk = self.disk()
+        disk.take(self.operations)
+        wrong = place.differences(disk.everything(), self.base, self.kinds, live)
+        paths = {inode: live / path for path, inode in disk.everything().tree.walk()}
+        begun = [_part_done(done, paths) for done in self.unfinished[:_UNFINISHED_MAX]]
+        for chosen in _subsets(begun) if wrong else ():
             disk = self.disk()
             disk.take([*self.operations, *chosen])
-            wrong = place.differences(disk.everything(), self.base, self.kinds, live)
-            if not wrong:
+            if not place.differences(disk.everything(), self.base, self.kinds, live):
                 return
-            first = first or wrong
-        place.prove_same(first)
+        place.prove_same(wrong)
 
 
 class Recorder:
@@ -184,7 +187,19 @@ def _tracer_of(pid: int) -> int:
     return 0
 
 
+def _part_done(operation: Operation, paths: Mapping[int, Path]) -> Operation:
+    """A write that was killed: it may have ended with any page, as the file shows."""
+    if not isinstance(operation, Write) or operation.inode not in paths:
+        return operation
+    with paths[operation.inode].open("rb") as file:
+        file.seek(operation.offset)
+        same = place.first_difference(file.read(len(operation.data)), operation.data)
+    if same < len(operation.data):
+        same = max(0, (operation.offset + same) // PAGE_BYTES * PAGE_BYTES - operation.offset)
+    return replace(operation, data=operation.data[:same])
+
+
 def _subsets(operations: list[Operation]) -> list[list[Operation]]:
-    """None of them first, then all, then whatever is between."""
-    sizes = [0, len(operations), *range(1, len(operations))] if operations else [0]
+    """All of them first, then fewer; never none."""
+    sizes = range(len(operations), 0, -1)
     return [list(some) for size in sizes for some in itertools.combinations(operations, size)]
