@@ -49,6 +49,7 @@ class Reader(Block):
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
+        self._start()  # it imports while others build and boot what it is going to read
 
     def read(self, spec: TargetSpec, sessions: Sequence[str]) -> Answer:
         """Open the store, read these sessions, close it."""
