@@ -89,10 +89,6 @@ def sync_off(engine: Engine) -> Target:
     )
 
 
-def synced_rename(engine: Engine) -> Target:
-    return _on_files(JsonFile, engine)
-
-
 def unsynced_rename(engine: Engine) -> Target:
     return _on_files(UnsyncedRename, engine)
 
