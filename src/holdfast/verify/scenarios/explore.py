@@ -85,7 +85,9 @@ class PowerExplore(Scenario):
         recorder = Recorder(directory, traces)
         with _like(bench.engine, directory, recorder) as engine:
             spec = replace(bench.spec, engine=view_of(engine))
-            with bench.crew(self, spec=spec) as crew:
+            # A process that is traced takes about twice as long until its store is open.
+            bounds = replace(bench.bounds, open_s=2 * bench.bounds.open_s)
+            with replace(bench, bounds=bounds).crew(self, spec=spec) as crew:
                 crew.instruments += [recorder] if spec.embedded else []
                 for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
                     client.go()

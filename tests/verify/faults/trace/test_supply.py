@@ -205,17 +205,20 @@ def test_a_power_cut_takes_from_redis_what_was_not_synced(supply: TraceSupply, c
         assert isinstance(engine, RedisEngine)
         engine.call("SET", "n", "first")
         supply.settle()
+        left, dropped = [], 0
         for _ in range(2):
             for number in range(60):
                 engine.call("SET", "n", str(number))
             evidence = supply.cut(engine.kill)
             engine.start()
-            if config == "aof-always":
-                assert engine.call("GET", "n") == "59"
-            else:
-                assert engine.call("GET", "n") != "59"
-                assert evidence.facts["unsynced_bytes"] > 0
             assert evidence.facts["mechanism"] == "trace"
+            left.append(engine.call("GET", "n"))
+            dropped += evidence.facts["unsynced_bytes"]
+    if config == "aof-always":
+        assert left == ["59", "59"]
+    else:  # the sync of that second may come right before one of the cuts
+        assert left != ["59", "59"]
+        assert dropped > 0
 
 
 COMMITS = """
