@@ -13,6 +13,7 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -35,6 +36,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     NoConnections(),
     EngineDiskFull(),
     Expiry(),
+    PowerExplore(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
