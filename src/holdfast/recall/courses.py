@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +48,7 @@ from holdfast.recall.following import (
     model_of,
 )
 from holdfast.recall.summaries import text_of
-from holdfast.recall.words import asked, rarity, weights
+from holdfast.recall.words import asked, rarity, term_hash, terms, weights
 
 Rows = Sequence[tuple[int, bytes]]
 Known = dict[tuple[bytes, int], Message]
@@ -170,20 +169,20 @@ def _with_words(
     rows: Rows = yield Pick(search.session, sorted(one.seq for one in found))
     messages = dict(_decoded(rows))
     known.update({(search.session, seq): message for seq, message in messages.items()})
-    texts = {seq: weights(text_of(message)) for seq, message in messages.items()}
-    often = Counter(term for known in texts.values() for term in known)
-    of = len(found)
-    return [
-        Candidate(
-            one.seq,
-            one.nearness,
-            sum(
-                texts.get(one.seq, {}).get(term, 0.0) * rarity(often[term], of)
-                for term in search.words
-            ),
-        )
-        for one in found
-    ]
+    wanted = set(search.words)
+    texts = {
+        seq: weights(text)
+        for seq, text in ((seq, text_of(message)) for seq, message in messages.items())
+        if not wanted.isdisjoint(map(term_hash, terms(text)))
+    }
+    rare = {
+        term: rarity(sum(term in text for text in texts.values()), len(found)) for term in wanted
+    }
+    return [Candidate(one.seq, one.nearness, _worth(texts.get(one.seq, {}), rare)) for one in found]
+
+
+def _worth(text: Mapping[int, float], rare: Mapping[int, float]) -> float:
+    return sum(text[term] * rarity for term, rarity in rare.items() if term in text)
 
 
 def score(one: Candidate) -> float:
