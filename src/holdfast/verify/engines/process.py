@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
@@ -19,6 +19,9 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.instrument import Instrument, Launch
+
+if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
+    from holdfast.verify.faults.power.supply import Supply
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -47,6 +50,8 @@ class LocalProcess(Block):
         self._log_begins_at = 0
         self.instruments: list[Instrument] = []
         """What it is started under, from its next start on."""
+        self._supply: Supply | None = None
+        """The power of its directory, where that can be cut; closed with it."""
 
     # What each supplies
 
@@ -114,12 +119,15 @@ class LocalProcess(Block):
         """Run it and return when it answers. On data that are there, it comes back on them."""
         if self.pid is not None:
             return self
+        is_first = self._run_dir is None
         if self._run_dir is None:
             self._run_dir = self._take_run_dir()
             self._prepare(self.data_dir)
         begun = time.monotonic()
         self._launch_on_a_port()
         self._ready_after_s = time.monotonic() - begun
+        if is_first and self._supply is not None:
+            self._supply.settle()
         return self
 
     def stop(self) -> None:
@@ -154,6 +162,8 @@ class LocalProcess(Block):
         if self._port is not None:
             self._port.release()
             self._port = None
+        if self._supply is not None:
+            self._supply.close()
 
     def log(self, lines: int = 40) -> str:
         """The last lines of its own log."""
@@ -178,6 +188,11 @@ class LocalProcess(Block):
             f"{len(pids)} processes of {self.kind} ended by SIGKILL, {pid} reaped",
             {"pids": pids, "exit_code": -signal.SIGKILL},
         )
+
+    def power_cut(self) -> Evidence:
+        """End it at once and drop what it had not synced; `start` brings it back on the rest."""
+        self._running()
+        return supply_of(self._supply, self.kind).cut(self._end)
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""
@@ -296,6 +311,13 @@ class LocalProcess(Block):
         if left:
             raise FaultNotProven(f"{self.kind} was sent SIGKILL; still running: {left}")
         return pids
+
+
+def supply_of(supply: Supply | None, kind: str) -> Supply:
+    """The power that can be cut; `UsageError` where an engine was started without."""
+    if supply is None:
+        raise UsageError(f"the {kind} engine was started without power: start_engine(power='best')")
+    return supply
 
 
 def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:
