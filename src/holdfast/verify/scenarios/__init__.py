@@ -12,6 +12,7 @@ from holdfast.verify.scenarios.engine import (
     RestartEngine,
 )
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
+from holdfast.verify.scenarios.power import PowerCut
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -23,6 +24,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PauseClient(),
     DiskFull(),
     KillEngine(),
+    PowerCut(),
     PauseEngine(),
     RestartEngine(),
     LostAck(),

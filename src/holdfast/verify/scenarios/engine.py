@@ -35,7 +35,7 @@ _NO_NETWORK: Final = "there is no network between the store and its engine"
 _NOT_OURS: Final = "the engine is not ours to {}"
 
 
-class _EngineFault(Scenario):
+class EngineFault(Scenario):
     """Clients at work, the engine goes away, comes back, and everything is read again."""
 
     fault: str = ""
@@ -43,6 +43,7 @@ class _EngineFault(Scenario):
     power: type = Engine
     verb = ""
     kept = ""
+    rounds = ROUNDS
     gone = False
     """Nothing can answer while it is away."""
 
@@ -59,7 +60,7 @@ class _EngineFault(Scenario):
             working = crew.hire(CLIENTS, shape=bench.shape(self.name))
             for client in working:
                 client.go()
-            for _ in range(ROUNDS if working else 0):
+            for _ in range(self.rounds if working else 0):
                 crew.until_acknowledged(bench.amount(40))
                 self._round(bench, crew, working, outages)
                 if outages.stuck:
@@ -93,7 +94,7 @@ class _EngineFault(Scenario):
         raise NotImplementedError
 
 
-class KillEngine(_EngineFault):
+class KillEngine(EngineFault):
     """SIGKILL the engine under load and start it again on the same data."""
 
     name = "kill-engine"
@@ -127,7 +128,7 @@ class KillEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
-class PauseEngine(_EngineFault):
+class PauseEngine(EngineFault):
     """SIGSTOP the engine: requests wait, or are given up, and may be done late."""
 
     name = "pause-engine"
@@ -150,7 +151,7 @@ class PauseEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
-class RestartEngine(_EngineFault):
+class RestartEngine(EngineFault):
     """Stop the engine cleanly under load and start it again."""
 
     name = "restart-engine"

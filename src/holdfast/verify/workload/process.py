@@ -110,6 +110,16 @@ class ClientProcess:
         """Whether it could write and read after that time."""
         return min(self.last_ok_ns["append"], self.last_ok_ns["history"]) > time_ns
 
+    def ended_since(self, time_ns: int) -> list[int]:
+        """Operations that were begun before that time, and ended after it."""
+        begun = {e["op"] for e in self.events if e["type"] == "invoke" and e["time_ns"] < time_ns}
+        ended = [
+            e["op"]
+            for e in reversed(self.events)
+            if e["type"] in _COMPLETIONS and e["time_ns"] >= time_ns
+        ]
+        return [number for number in ended if number in begun]
+
     def go(self) -> None:
         """Let it begin."""
         self._tell(b"go\n")
