@@ -58,6 +58,8 @@ class Order:
     time_s: float = TIME_S
     require: str = "DISK"
     """The level that every ack is held to."""
+    all_configs: bool = False
+    """Not one configuration and every promise, but every configuration and `durable`."""
 
     def __post_init__(self) -> None:
         if unknown := [p for p in self.promises if p not in PROMISES]:
@@ -79,6 +81,11 @@ class Order:
         return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
 
     @property
+    def scale(self) -> float:
+        """How much of everything: 1 is the usual amount."""
+        return min(self.time_s / TIME_S, _SCALE_MAX)
+
+    @property
     def command(self) -> str:
         """The command that makes the same plan again."""
         words = ["holdfast", "check", self.target]
@@ -93,6 +100,7 @@ class Order:
             ("--seed", str(self.seed)),
         ):
             words += [] if value is None else [option, value]
+        words += ["--all-configs"] if self.all_configs else []
         return shlex.join(words)
 
 
@@ -122,7 +130,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             seed=order.seed,
             folder=folder,
             bounds=_bounds(order.time_s),
-            scale=min(order.time_s / TIME_S, _SCALE_MAX),
+            scale=order.scale,
             about={"name": "", "not_claimed": {}},
             say=watcher.say,
             require=Durability[order.require],

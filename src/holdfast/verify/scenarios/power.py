@@ -18,6 +18,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome
 from holdfast.verify.scenarios.engine import EngineFault
+from holdfast.verify.scenarios.moments import await_moment
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
@@ -98,6 +99,7 @@ class PowerCut(EngineFault):
     ) -> tuple[int, Evidence, int]:
         """Cut, and start it again on what is left."""
         del met
+        await_moment(bench.engine, crew)
         evidence = cast("PowerCuttable", bench.engine).power_cut()
         in_flight = self._note(crew, evidence)
         began_ns = crew.faults[-1].time_ns

@@ -1,0 +1,228 @@
+"""The durability card: every configuration of an engine, SIGKILL beside power cuts, counted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import platform
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, cast
+
+from holdfast._version import __version__
+from holdfast.errors import EngineFailed, UsageError, VerifyError
+from holdfast.model import Durability
+from holdfast.verify.check import Order, Watcher
+from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import CONFIGS
+from holdfast.verify.engines.protocol import Killable, PowerCuttable
+from holdfast.verify.engines.sqlite import SqliteEngine
+from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
+from holdfast.verify.scenarios.moments import await_moment
+from holdfast.verify.scenarios.power import why_not
+from holdfast.verify.spec import TargetSpec, view_of
+from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.plan import Shape, Step
+from holdfast.verify.workload.process import ClientProcess
+
+ROUNDS: Final = 5
+ROUNDS_MIN: Final = 2
+CLIENTS: Final = 2
+ACKS: Final = (80, 240)
+"""Appends acknowledged in a round before the fault comes: at least, at most."""
+LOAD_S: Final = (0.3, 1.4)
+"""So long clients write before a power cut: a policy that syncs every second must have done so."""
+_SHAPE: Final = Shape("", sessions=1, steps_per_session=25, keyed=False, appends_only=True)
+READ_ATTEMPTS: Final = 20
+_SEVERAL: Final = ("cluster", "replica")
+_PRAGMAS: Final = "holdfast.verify.adapters.sqlite_pragmas"
+STRANGERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "sqlite": {
+        f"sqlite3 {name.replace('_', '+').upper()}": f"{_PRAGMAS}:{name}"
+        for name in ("delete_full", "delete_extra", "wal_full", "wal_normal", "wal_off")
+    },
+}
+"""What else is measured beside our own store: a name for the row -> the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row of the card: a target on an engine of this configuration."""
+
+    row: str
+    target: str
+    kind: str
+    config: str | None
+    version: str | None
+
+
+def make_card(order: Order, watcher: Watcher) -> Card:
+    """Measure every configuration of the target's engine under SIGKILL and under power cuts."""
+    began = time.monotonic()
+    subjects = subjects_of(order)
+    faults = [fault for fault in SURVIVES if fault in order.wanted_faults]
+    if not faults:
+        raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
+    rounds = max(ROUNDS_MIN, round(ROUNDS * order.scale))
+    rows: list[Row] = []
+    versions: dict[str, str | None] = {}
+    for subject in subjects:
+        for fault in faults:
+            watcher.say(f"{subject.row}: {fault}")
+            row, version = _row(subject, fault, order.seed, rounds)
+            rows.append(row)
+            versions[subject.kind] = version or versions.get(subject.kind)
+            watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[order.require])))
+    environment = {
+        "holdfast": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "engine": versions,
+        "took_s": round(time.monotonic() - began, 1),
+    }
+    require = Durability[order.require]
+    return Card(order.target, order.seed, require, tuple(rows), environment, order.command)
+
+
+def subjects_of(order: Order) -> list[Subject]:
+    """Our own store on every configuration of its engine, and what stands beside it."""
+    kind = order.target
+    if kind not in CONFIGS:
+        raise UsageError(f"--all-configs is for one of our own: {', '.join(CONFIGS)}")
+    if order.config is not None:
+        raise UsageError("--all-configs takes every configuration: leave --config out")
+    version = order.engine_version
+    alone = [config for config in CONFIGS[kind] if config not in _SEVERAL]
+    ours = [
+        Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
+        for config in alone
+    ]
+    others = STRANGERS.get(kind, {}).items()
+    return ours + [Subject(row, target, kind, None, version) for row, target in others]
+
+
+def _row(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
+    row = Row(subject.row, fault)
+    reason = why_not() if fault == "power" else None
+    if reason is not None:
+        row.not_run = reason
+        return row, None
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(
+            start_engine(
+                subject.kind,
+                config=subject.config,
+                version=subject.version,
+                storage="disk",
+                power="best" if fault == "power" else None,
+            )
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
+        measure = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
+        try:
+            for number in range(rounds):
+                row.losses.append(measure.round(number))
+        except VerifyError as error:
+            row.not_run = str(error)
+        return row, engine.version
+
+
+@dataclass(slots=True)
+class _Measure:
+    """Rounds on one engine: write, strike, look what is left."""
+
+    engine: Engine
+    spec: TargetSpec
+    folder: Path
+    row: Row
+    seed: int
+    chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"{self.seed}/{self.row.config}/{self.row.fault}")  # noqa: S311
+        self.spec = replace(self.spec, engine=view_of(self.engine))
+
+    def round(self, number: int) -> Loss:
+        """Clients write as fast as they can, the fault comes, another client reads it all."""
+        shape = replace(_SHAPE, name=f"r{number}")
+        with self._crew(f"{self.row.fault}.{number}") as crew:
+            working = crew.hire(CLIENTS, shape=shape)
+            if len(working) < CLIENTS:
+                raise VerifyError(crew.trouble[0])
+            self.row.level = (working[0].ready or {}).get("level")
+            for client in working:
+                client.go()
+            if not crew.until_acknowledged(self.chance.randint(*ACKS)):
+                raise VerifyError(f"it acknowledged only {crew.acknowledged()} appends in time")
+            if self.row.fault == "power":
+                crew.until(lambda: False, within_s=self.chance.uniform(*LOAD_S))
+            await_moment(self.engine, crew)
+            if crew.trouble:
+                raise VerifyError(crew.trouble[0])
+            at_ns, unsynced = self._strike(working)
+            crew.until(lambda: False, within_s=0)
+            acked = list(_acked(working))
+            found, trouble = self._look(crew, acked)
+            return loss_of(acked, found, at_ns, unsynced_bytes=unsynced, trouble=trouble)
+
+    def _crew(self, name: str) -> Crew:
+        crew = Crew(self.spec, self.folder, name=name, seed=self.seed, bounds=Bounds())
+        if isinstance(self.engine, SqliteEngine):
+            crew.instruments.extend(self.engine.instruments)
+        return crew
+
+    def _strike(self, working: list[ClientProcess]) -> tuple[int, int]:
+        """The fault; its instant, after which nothing counts, and what it dropped."""
+        end = functools.partial(_end, working)
+        if self.row.fault == "kill":
+            if not isinstance(self.engine, SqliteEngine):
+                cast("Killable", self.engine).kill()
+            end()
+            return time.monotonic_ns(), 0
+        if isinstance(self.engine, SqliteEngine):
+            evidence = self.engine.power_cut(end)
+        else:
+            evidence = cast("PowerCuttable", self.engine).power_cut()
+            end()
+        self.row.mechanism = str(evidence.facts["mechanism"])
+        return int(evidence.facts["at_ns"]), int(evidence.facts["unsynced_bytes"])
+
+    def _look(self, crew: Crew, acked: list[Acked]) -> tuple[dict[str, list[str]], str | None]:
+        """What every session shows now; and why not, where it cannot be read any more."""
+        try:
+            self.engine.start()
+        except EngineFailed as error:
+            return {}, f"it does not start any more: {error}"
+        script = [Step("history", session) for session in dict.fromkeys(a.session for a in acked)]
+        readers = crew.hire(scripts=[script], attempts=READ_ATTEMPTS)
+        for reader in readers:
+            reader.go()
+            crew.until(lambda: not reader.alive, within_s=crew.bounds.recover_s)  # noqa: B023
+            return dict(_read(reader)), None
+        return {}, crew.trouble[0]
+
+
+def _acked(clients: list[ClientProcess]) -> Iterator[Acked]:
+    for client in clients:
+        asked = {e["op"]: e for e in client.events if e["type"] == "invoke"}
+        for event in client.events:
+            if event["type"] == "ok":
+                invoke = asked[event["op"]]
+                yield Acked(invoke["session"], event["time_ns"], tuple(invoke["messages"]))
+
+
+def _read(reader: ClientProcess) -> Iterator[tuple[str, list[str]]]:
+    asked = {e["op"]: e for e in reader.events if e["type"] == "invoke"}
+    for event in reader.events:
+        if event["type"] == "ok":
+            yield asked[event["op"]]["session"], event["messages"]
+
+
+def _end(clients: list[ClientProcess]) -> None:
+    for client in clients:
+        if client.alive:
+            client.kill()

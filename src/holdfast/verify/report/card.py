@@ -1,0 +1,99 @@
+"""The durability card in the terminal: one line a configuration, a bar for what was lost."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from holdfast.verify.result_card import Card, Row
+
+BAR_CHARS: Final = 16
+_COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
+_FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
+_CLOSING: Final = {
+    "kept": "No configuration lost an acknowledged write that it had to keep.",
+    "broken": "Some configurations lose what they acknowledged.",
+    "unknown": "Not everything could be known, so this is not a pass.",
+}
+
+
+def open_with(target: str) -> None:
+    """The sentence that tells what is going to happen."""
+    print(  # noqa: T201 - this is the terminal
+        f"What does each configuration of {target} lose of what it acknowledged? Processes write as "
+        "fast as they can,\nthe engine is killed or its power is cut, and everything is read back.\n",
+        flush=True,
+    )
+
+
+def show(card: Card) -> None:
+    """The card."""
+    from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+
+    console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
+    console.print(_table(card))
+    for why in dict.fromkeys(f"{row.fault}: {row.not_run}" for row in card.rows if row.not_run):
+        console.print(f"Not measured: {why}", soft_wrap=True)
+    console.print(_reading(card))
+    verdict = str(card.verdict)
+    console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
+    console.print(f"The same plan again: {card.repeat}", soft_wrap=True)
+
+
+def _table(card: Card) -> Any:
+    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+
+    engines = ", ".join(f"{kind} {version}" for kind, version in card.environment["engine"].items())
+    title = f"Acknowledged appends lost: {engines}, {card.environment['took_s']} s"
+    table = Table(title=title, title_justify="left")
+    table.add_column("configuration", no_wrap=True)
+    table.add_column("its ack says", no_wrap=True)
+    for fault in dict.fromkeys(row.fault for row in card.rows):
+        table.add_column(f"{_FAULTS[fault]}: lost", no_wrap=True)
+    table.add_column("window", justify="right", no_wrap=True)
+    table.add_column("halved sessions", justify="right")
+    for config in dict.fromkeys(row.config for row in card.rows):
+        rows = [row for row in card.rows if row.config == config]
+        last = rows[-1]
+        cells = [_cell(card, row) for row in rows]
+        window = f"{last.window_ms:.0f} ms" if last.lost else ""
+        halved = sum(loss.halved for row in rows for loss in row.losses)
+        level = next((row.level for row in rows if row.level), "")
+        table.add_row(config, level, *cells, window, str(halved or ""))
+    return table
+
+
+def _cell(card: Card, row: Row) -> Any:
+    from rich.text import Text  # noqa: PLC0415 - only whoever looks needs it
+
+    style = _COLOURS[str(row.verdict(card.require))]
+    if row.not_run:
+        return Text("not measured", style=style)
+    return Text(f"{bar(row.lost, row.acknowledged)} {amounts(row)}", style=style)
+
+
+def bar(lost: int, acknowledged: int) -> str:
+    """The share that was lost; whatever was lost shows."""
+    share = lost / acknowledged if acknowledged else 0.0
+    filled = max(round(share * BAR_CHARS), int(lost > 0))
+    return "█" * filled + "·" * (BAR_CHARS - filled)
+
+
+def amounts(row: Row) -> str:
+    """The least and the most that one fault lost, and how many of them lost something."""
+    lost = [loss.lost for loss in row.losses]
+    if not any(lost):
+        return f"0 in {len(lost)}"
+    least, most = min(lost), max(lost)
+    span = f"{least}" if least == most else f"{least} to {most}"
+    return f"{span}, {row.losing} of {len(lost)}"
+
+
+def _reading(card: Card) -> str:
+    mechanisms = ", ".join(dict.fromkeys(row.mechanism for row in card.rows if row.mechanism))
+    acknowledged = sum(row.acknowledged for row in card.rows)
+    how = f" Power was cut by: {mechanisms}." if mechanisms else ""
+    return (
+        f"Bars are the share of all acknowledged appends ({acknowledged} in all). The window is from "
+        f"the oldest lost ack to the last fault named.{how}"
+    )
