@@ -34,7 +34,7 @@ from holdfast.verify.instrument import Instrument
 SIZE_BYTES: Final = 1 << 30
 """Of the disk; memory is used only for what is written."""
 DISK_NAME: Final = "holdfast-power"
-"""How our devices are known in /sys/block/*/loop/backing_file."""
+"""How our devices are known in /sys/block/*/loop/backing_file, with a number of their own."""
 _MKFS: Final = ("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-J", "size=4", "-N", "16384",
                 "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")  # fmt: skip
 _MKFS_TIMEOUT_S: Final = 60.0
@@ -57,12 +57,13 @@ class BlockSupply(Block):
         as a kernel may that was writing when the power went.
         """
         self._owner = os.getpid()
+        self.name = f"{DISK_NAME}-{self._owner}-{os.urandom(4).hex()}"
         self._cuts = 0
         self._torn: int | None = None
         self._loop: kernel.LoopDevice | None = None
         self._run_dir: RunDir | None = None
         _check_machine()
-        self._image = _blank_image(size_bytes)
+        self._image = _blank_image(self.name, size_bytes)
         try:
             self._run_dir = RunDir("memory")
             self.directory.mkdir()
@@ -147,7 +148,7 @@ class BlockSupply(Block):
         """What reached the disk, on a new disk in the same place."""
         assert self._loop is not None  # noqa: S101 - it is mounted
         self._loop.drain()
-        old, self._image = self._image, _copy(self._image)
+        old, self._image = self._image, _copy(self.name, self._image)
         os.close(old)
         kernel.unmount(self.directory)
         self._loop.let_go()
@@ -155,7 +156,8 @@ class BlockSupply(Block):
 
     def _tear(self, dirty: list[int]) -> list[str]:
         """Whoever works here stops, and some of what is not synced reaches the disk."""
-        keeper.signal_all(users_of(self.directory), signal.SIGSTOP)
+        others = [pid for pid in users_of(self.directory) if pid != os.getpid()]
+        keeper.signal_all(others, signal.SIGSTOP)
         chance = random.Random(f"{self._torn}/{self._cuts}")  # noqa: S311 - a plan, not a secret
         done = []
         for file in chance.sample(dirty, min(len(dirty), chance.randint(1, _TORN_MAX))):
@@ -220,9 +222,9 @@ def _check_machine() -> None:
         )
 
 
-def _blank_image(size_bytes: int) -> int:
+def _blank_image(name: str, size_bytes: int) -> int:
     """A memory file with an empty ext4 in it."""
-    image = os.memfd_create(DISK_NAME)
+    image = os.memfd_create(name)
     os.ftruncate(image, size_bytes)
     done = subprocess.run(  # noqa: S603 - the command is our own
         [*_MKFS, f"/proc/self/fd/{image}"],
@@ -238,9 +240,9 @@ def _blank_image(size_bytes: int) -> int:
     return image
 
 
-def _copy(image: int) -> int:
+def _copy(name: str, image: int) -> int:
     """The same content in a new memory file; what was never written stays unwritten."""
-    new = os.memfd_create(DISK_NAME)
+    new = os.memfd_create(name)
     os.ftruncate(new, os.fstat(image).st_size)
     for begin, end in _extents(image):
         os.lseek(new, begin, os.SEEK_SET)
