@@ -40,7 +40,9 @@ def devices(name: str) -> list[str]:
 
 
 def mounts(path: Path | str) -> list[str]:
-    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(path) in line]
+    return [
+        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(path) in line
+    ]
 
 
 def test_what_was_synced_survives_and_the_rest_is_gone_and_counted(supply: BlockSupply):
@@ -96,7 +98,8 @@ def test_another_mount_namespace_does_not_bring_the_dead_disk_back(supply: Block
     wait_until(lambda: not devices(supply.name))
 
 
-def test_closing_leaves_no_mount_no_device_and_no_directory(can_cut: None):
+@pytest.mark.usefixtures("can_cut")
+def test_closing_leaves_no_mount_no_device_and_no_directory():
     supply = BlockSupply()
     directory, name = supply.directory, supply.name
     assert mounts(directory)
@@ -131,7 +134,8 @@ def segments(owner_pid: int) -> int:
 @pytest.mark.parametrize(
     ("kind", "when"), [("redis", "running"), ("redis", "in a cut"), ("postgres", "running")]
 )
-def test_a_killed_kit_leaves_nothing_behind(can_cut: None, kind: str, when: str):
+@pytest.mark.usefixtures("can_cut")
+def test_a_killed_kit_leaves_nothing_behind(kind: str, when: str):
     with subprocess.Popen(
         [sys.executable, "-c", KIT, kind, when], stdout=subprocess.PIPE, text=True
     ) as kit:
@@ -147,7 +151,8 @@ def test_a_killed_kit_leaves_nothing_behind(can_cut: None, kind: str, when: str)
     assert segments(int(pid)) == 0
 
 
-def test_a_torn_cut_lets_some_pages_through_and_each_is_old_or_new(can_cut: None):
+@pytest.mark.usefixtures("can_cut")
+def test_a_torn_cut_lets_some_pages_through_and_each_is_old_or_new():
     mixed = 0
     for seed in range(6):
         with BlockSupply(torn=seed) as supply:
@@ -168,25 +173,24 @@ def test_a_torn_cut_lets_some_pages_through_and_each_is_old_or_new(can_cut: None
     assert mixed
 
 
-def test_the_positive_control_catches_a_shutdown_that_does_nothing(
-    can_cut: None, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.usefixtures("can_cut")
+def test_the_positive_control_catches_a_shutdown_that_does_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kernel, "shut_down", lambda _mount: None)
     with pytest.raises(FaultNotProven, match="still takes writes"):
         BlockSupply()
 
 
+@pytest.mark.usefixtures("can_cut")
 def test_the_positive_control_catches_a_disk_that_loses_what_was_synced(
-    can_cut: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(kernel, "sync_file_system", lambda _mount: None)
     with pytest.raises(FaultNotProven, match="synced did not survive"):
         BlockSupply()
 
 
-def test_the_positive_control_catches_a_disk_that_loses_nothing(
-    can_cut: None, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.usefixtures("can_cut")
+def test_the_positive_control_catches_a_disk_that_loses_nothing(monkeypatch: pytest.MonkeyPatch):
     real = kernel.shut_down
 
     def too_late(mount: int) -> None:
@@ -214,9 +218,8 @@ except VerifyError as error:
     assert "needs root" in done.stdout, done.stderr
 
 
-def test_without_mkfs_or_loop_devices_it_says_so(
-    can_cut: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+@pytest.mark.usefixtures("can_cut")
+def test_without_mkfs_or_loop_devices_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(kernel, "_LOOP_CONTROL", str(tmp_path / "nowhere"))
     with pytest.raises(VerifyError, match="needs loop devices.*nowhere"):
         BlockSupply()
@@ -225,7 +228,8 @@ def test_without_mkfs_or_loop_devices_it_says_so(
         BlockSupply()
 
 
-def test_the_best_mechanism_is_taken_and_named(can_cut: None):
+@pytest.mark.usefixtures("can_cut")
+def test_the_best_mechanism_is_taken_and_named():
     supply = open_supply()
     supply.close()
     assert supply.mechanism == "block"

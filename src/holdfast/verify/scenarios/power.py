@@ -129,7 +129,7 @@ class PowerCut(EngineFault):
         self._cuts.add(evidence, in_flight)
         return in_flight
 
-    def _lost_all(self, error: _NeverBack) -> Outcome:
+    def _lost_all(self, error: VerifyError) -> Outcome:
         return Outcome([Finding("durable", Verdict.BROKEN, str(error), self.name)])
 
     def _with_evidence(self, finding: Finding) -> Finding:
