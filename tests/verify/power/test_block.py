@@ -83,8 +83,8 @@ def test_another_mount_namespace_does_not_bring_the_dead_disk_back(supply: Block
     write(supply.directory / "kept", b"k", sync=True)
     other = subprocess.Popen(["unshare", "--mount", "sleep", "600"])
     try:
-        mine = os.readlink("/proc/self/ns/mnt")
-        wait_until(lambda: os.readlink(f"/proc/{other.pid}/ns/mnt") != mine)
+        mine = Path("/proc/self/ns/mnt").readlink()
+        wait_until(lambda: Path(f"/proc/{other.pid}/ns/mnt").readlink() != mine)
         for content in (b"1", b"2"):
             write(supply.directory / "gone", content, sync=False)
             supply.cut(lambda: None)
@@ -194,7 +194,7 @@ def test_the_positive_control_catches_a_disk_that_loses_nothing(monkeypatch: pyt
     real = kernel.shut_down
 
     def too_late(mount: int) -> None:
-        os.sync()
+        kernel.sync_file_system(mount)
         real(mount)
 
     monkeypatch.setattr(kernel, "shut_down", too_late)
