@@ -32,6 +32,7 @@ from holdfast.verify.result import (
 )
 from holdfast.verify.scenarios import SCENARIOS, Bench, Outcome, Scenario
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import open_forge
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
@@ -136,6 +137,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             require=Durability[order.require],
         )
         run = _Run(order, bench, watcher, began + _LATE * order.time_s)
+        stack.callback(run.close)
         run.all()
         return _result(run, time.monotonic() - began)
 
@@ -152,6 +154,8 @@ class _Run:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
+    refused: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
@@ -163,9 +167,18 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
+        for scenario, reason in self.refused:
+            # Where another scenario caused the same fault, it was caused.
+            if not self.bench.has_landed(scenario.fault):
+                self.findings += self.bench.unknown(scenario, reason)
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self.bench.forge is not None:
+            self.bench.forge.close()
 
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -180,9 +193,10 @@ class _Run:
         self.watcher.say("opening the store")
         bench = self.bench
         with Crew(bench.spec, bench.folder, name="opening", seed=0, bounds=bench.bounds) as crew:
-            for client in crew.hire():
+            for client in crew.hire(look=True):
                 client.stop()
                 bench.about = client.ready or bench.about
+                bench.forge = open_forge(bench.about.get("modules", []), bench.folder)
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:
@@ -224,13 +238,12 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
-        """A fault that was named and cannot be caused leaves its promises unknown."""
+        """A fault that was named and is never caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
         named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
-            words = f"{scenario.name} cannot be run: {reason}"
-            self.findings += self.bench.unknown(scenario, words)
+            self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:

@@ -16,6 +16,7 @@ from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape
 
 SEEN_MAX: Final = 20
@@ -72,6 +73,8 @@ class Bench:
     require: Durability = Durability.DISK
     """What an ack is held to, whatever level it names."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
+    forge: Forge | None = None
+    """Of which clients are forked; without one each is started."""
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -91,7 +94,12 @@ class Bench:
     def crew(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> Crew:
         """Clients for a scenario; use it in `with`."""
         return Crew(
-            spec or self.spec, self.folder, name=scenario.name, seed=self.seed, bounds=self.bounds
+            spec or self.spec,
+            self.folder,
+            name=scenario.name,
+            seed=self.seed,
+            bounds=self.bounds,
+            forge=self.forge,
         )
 
     def landed(self, fault: str, seen: str, *, in_flight: int = 0) -> None:
@@ -101,6 +109,10 @@ class Bench:
         tally.in_flight += in_flight
         if len(tally.seen) < SEEN_MAX:
             tally.seen.append(seen)
+
+    def has_landed(self, fault: str | None) -> bool:
+        """Whether a fault of this name was caused at least once."""
+        return fault is not None and fault in self.tallies and self.tallies[fault].landed > 0
 
     def conclude(
         self,
