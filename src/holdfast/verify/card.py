@@ -6,12 +6,13 @@ import contextlib
 import functools
 import platform
 import random
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from holdfast._version import __version__
 from holdfast.errors import EngineFailed, UsageError, VerifyError
@@ -26,6 +27,7 @@ from holdfast.verify.scenarios.moments import await_moment
 from holdfast.verify.scenarios.power import why_not
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import Forge, open_forge
 from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
 
@@ -42,7 +44,7 @@ _SEVERAL: Final = ("cluster", "replica")
 _PRAGMAS: Final = "holdfast.verify.adapters.sqlite_pragmas"
 STRANGERS: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {
-        f"sqlite3 {name.replace('_', '+').upper()}": f"{_PRAGMAS}:{name}"
+        name.replace("_", "+").upper(): f"{_PRAGMAS}:{name}"
         for name in ("delete_full", "delete_extra", "wal_full", "wal_normal", "wal_off")
     },
 }
@@ -77,6 +79,8 @@ def make_card(order: Order, watcher: Watcher) -> Card:
             rows.append(row)
             versions[subject.kind] = version or versions.get(subject.kind)
             watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[order.require])))
+    if order.target == "sqlite":
+        versions["sqlite3 of Python"] = sqlite3.sqlite_version
     environment = {
         "holdfast": __version__,
         "python": platform.python_version(),
@@ -123,6 +127,7 @@ def _row(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str
         )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
         measure = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
+        stack.callback(measure.close)
         try:
             for number in range(rounds):
                 row.losses.append(measure.round(number))
@@ -141,6 +146,8 @@ class _Measure:
     row: Row
     seed: int
     chance: random.Random = field(init=False)
+    forge: Forge | None = None
+    """Of which later clients are forked: the first has told what they need."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/{self.row.config}/{self.row.fault}")  # noqa: S311
@@ -153,7 +160,7 @@ class _Measure:
             working = crew.hire(CLIENTS, shape=shape)
             if len(working) < CLIENTS:
                 raise VerifyError(crew.trouble[0])
-            self.row.level = (working[0].ready or {}).get("level")
+            self._hear(working[0].ready or {})
             for client in working:
                 client.go()
             if not crew.until_acknowledged(self.chance.randint(*ACKS)):
@@ -169,8 +176,21 @@ class _Measure:
             found, trouble = self._look(crew, acked)
             return loss_of(acked, found, at_ns, unsynced_bytes=unsynced, trouble=trouble)
 
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self.forge is not None:
+            self.forge.close()
+
+    def _hear(self, told: Mapping[str, Any]) -> None:
+        """What a client told of the store when it had opened it."""
+        self.row.level = told.get("level")
+        if self.forge is None:
+            self.forge = open_forge(told.get("modules", []), self.folder)
+
     def _crew(self, name: str) -> Crew:
-        crew = Crew(self.spec, self.folder, name=name, seed=self.seed, bounds=Bounds())
+        crew = Crew(
+            self.spec, self.folder, name=name, seed=self.seed, bounds=Bounds(), forge=self.forge
+        )
         if isinstance(self.engine, SqliteEngine):
             crew.instruments.extend(self.engine.instruments)
         return crew

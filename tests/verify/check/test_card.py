@@ -78,8 +78,8 @@ def test_a_bar_shows_even_the_smallest_loss():
     assert bar(0, 10).count("█") == 0
     assert bar(1, 100_000).count("█") == 1
     assert bar(10, 10) == "█" * len(bar(0, 10))
-    assert amounts(Row("x", "power", losses=[KEPT, LOST, Loss(9, 9)])) == "0 to 9, 2 of 3"
-    assert amounts(Row("x", "power", losses=[KEPT, KEPT])) == "0 in 2"
+    assert amounts(Row("x", "power", losses=[KEPT, LOST, Loss(9, 9)])) == "0 to 9 (2 of 3)"
+    assert amounts(Row("x", "power", losses=[KEPT, KEPT])) == "0 (0 of 2)"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_command_draws_the_card_and_writes_it(tmp_path: Path):
         timeout=100,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "power cut: lost" in done.stdout
+    assert "lost by power cut" in done.stdout
     assert "█" in done.stdout
     assert "holdfast check postgres --faults power --time 6 --seed 4 --all-configs" in done.stdout
     result = json.loads(file.read_text())

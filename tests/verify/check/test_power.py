@@ -13,7 +13,7 @@ from holdfast.verify.scenarios import power
 from tests.verify.check.checking import broken, run, tell
 
 pytestmark = pytest.mark.usefixtures("can_cut")
-POWER = {"faults": ("power",), "promises": ("durable",), "seed": 5, "time_s": 10}
+POWER: dict[str, Any] = {"faults": ("power",), "promises": ("durable",), "seed": 5, "time_s": 10}
 
 
 def test_our_store_on_sqlite_keeps_what_it_acknowledged_and_says_what_was_cut():

@@ -8,6 +8,7 @@ from typing import Any, Final
 from holdfast.verify.result_card import Card, Row
 
 BAR_CHARS: Final = 16
+CONFIG_CHARS: Final = 15
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
 _FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
 _CLOSING: Final = {
@@ -41,17 +42,18 @@ def show(card: Card) -> None:
 
 
 def _table(card: Card) -> Any:
-    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+    from rich import box  # noqa: PLC0415 - only whoever looks needs it
+    from rich.table import Table  # noqa: PLC0415
 
     engines = ", ".join(f"{kind} {version}" for kind, version in card.environment["engine"].items())
     title = f"Acknowledged appends lost: {engines}, {card.environment['took_s']} s"
-    table = Table(title=title, title_justify="left")
-    table.add_column("configuration", no_wrap=True)
-    table.add_column("its ack says", no_wrap=True)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("configuration", width=CONFIG_CHARS, overflow="fold")
+    table.add_column("ack says", no_wrap=True)
     for fault in dict.fromkeys(row.fault for row in card.rows):
-        table.add_column(f"{_FAULTS[fault]}: lost", no_wrap=True)
+        table.add_column(f"lost by {_FAULTS[fault]}", no_wrap=True)
     table.add_column("window", justify="right", no_wrap=True)
-    table.add_column("halved sessions", justify="right")
+    table.add_column("halved", justify="right", no_wrap=True)
     for config in dict.fromkeys(row.config for row in card.rows):
         rows = [row for row in card.rows if row.config == config]
         last = rows[-1]
@@ -69,7 +71,7 @@ def _cell(card: Card, row: Row) -> Any:
     style = _COLOURS[str(row.verdict(card.require))]
     if row.not_run:
         return Text("not measured", style=style)
-    return Text(f"{bar(row.lost, row.acknowledged)} {amounts(row)}", style=style)
+    return Text(f"{bar(row.lost, row.acknowledged)}\n{amounts(row)}", style=style)
 
 
 def bar(lost: int, acknowledged: int) -> str:
@@ -81,12 +83,10 @@ def bar(lost: int, acknowledged: int) -> str:
 
 def amounts(row: Row) -> str:
     """The least and the most that one fault lost, and how many of them lost something."""
-    lost = [loss.lost for loss in row.losses]
-    if not any(lost):
-        return f"0 in {len(lost)}"
+    lost = [loss.lost for loss in row.losses] or [0]
     least, most = min(lost), max(lost)
     span = f"{least}" if least == most else f"{least} to {most}"
-    return f"{span}, {row.losing} of {len(lost)}"
+    return f"{span} ({row.losing} of {len(lost)})"
 
 
 def _reading(card: Card) -> str:
@@ -94,6 +94,6 @@ def _reading(card: Card) -> str:
     acknowledged = sum(row.acknowledged for row in card.rows)
     how = f" Power was cut by: {mechanisms}." if mechanisms else ""
     return (
-        f"Bars are the share of all acknowledged appends ({acknowledged} in all). The window is from "
-        f"the oldest lost ack to the last fault named.{how}"
+        f"Bars: the share of what was acknowledged ({acknowledged} appends in all). Window: from the "
+        f"oldest lost ack to the last fault named. Halved: sessions of which a part is there.{how}"
     )
