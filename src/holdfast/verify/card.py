@@ -25,7 +25,7 @@ from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
 from holdfast.verify.scenarios.moments import await_moment
 from holdfast.verify.scenarios.power import why_not
-from holdfast.verify.spec import TargetSpec, view_of
+from holdfast.verify.spec import OURS, TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
 from holdfast.verify.workload.forge import Forge, open_forge
 from holdfast.verify.workload.plan import Shape, Step
@@ -42,13 +42,20 @@ _SHAPE: Final = Shape("", sessions=1, steps_per_session=25, keyed=False, appends
 READ_ATTEMPTS: Final = 20
 _SEVERAL: Final = ("cluster", "replica")
 _PRAGMAS: Final = "holdfast.verify.adapters.sqlite_pragmas"
-STRANGERS: Final[Mapping[str, Mapping[str, str]]] = {
+_CHROMA: Final = "holdfast.verify.adapters.chroma_log"
+BESIDE: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "sqlite": {
-        name.replace("_", "+").upper(): f"{_PRAGMAS}:{name}"
+        name.replace("_", "+").upper(): ("sqlite", f"{_PRAGMAS}:{name}")
         for name in ("delete_full", "delete_extra", "wal_full", "wal_normal", "wal_off")
     },
+    "chroma": {
+        "server": ("chroma", f"{_CHROMA}:server_queued"),
+        "server, index written": ("chroma", f"{_CHROMA}:server_indexed"),
+        "library": ("sqlite", f"{_CHROMA}:library_queued"),
+        "library, index written": ("sqlite", f"{_CHROMA}:library_indexed"),
+    },
 }
-"""What else is measured beside our own store: a name for the row -> the target."""
+"""What is measured beside our own store: a name for the row -> the engine and the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def make_card(order: Order, watcher: Watcher) -> Card:
     for subject in subjects:
         for fault in faults:
             watcher.say(f"{subject.row}: {fault}")
-            row, version = _row(subject, fault, order.seed, rounds)
+            row, version = measure(subject, fault, order.seed, rounds)
             rows.append(row)
             versions[subject.kind] = version or versions.get(subject.kind)
             watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[order.require])))
@@ -100,16 +107,17 @@ def subjects_of(order: Order) -> list[Subject]:
     if order.config is not None:
         raise UsageError("--all-configs takes every configuration: leave --config out")
     version = order.engine_version
-    alone = [config for config in CONFIGS[kind] if config not in _SEVERAL]
     ours = [
         Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
-        for config in alone
+        for config in CONFIGS[kind]
+        if config not in _SEVERAL and kind in OURS
     ]
-    others = STRANGERS.get(kind, {}).items()
-    return ours + [Subject(row, target, kind, None, version) for row, target in others]
+    beside = BESIDE.get(kind, {}).items()
+    return ours + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
 
 
-def _row(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
+def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
+    """One configuration under one fault, so many times; and the version of its engine."""
     row = Row(subject.row, fault)
     reason = why_not() if fault == "power" else None
     if reason is not None:
@@ -121,16 +129,18 @@ def _row(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str
                 subject.kind,
                 config=subject.config,
                 version=subject.version,
-                storage="disk",
+                # SIGKILL leaves what the kernel has, wherever that is; a slow disk would only
+                # hold up the writes of some policies, and that is not the question here.
+                storage="memory",
                 power="best" if fault == "power" else None,
             )
         )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
-        measure = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
-        stack.callback(measure.close)
+        work = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
+        stack.callback(work.close)
         try:
             for number in range(rounds):
-                row.losses.append(measure.round(number))
+                row.losses.append(work.round(number))
         except VerifyError as error:
             row.not_run = str(error)
         return row, engine.version
@@ -222,7 +232,9 @@ class _Measure:
         for reader in readers:
             reader.go()
             crew.until(lambda: not reader.alive, within_s=crew.bounds.recover_s)  # noqa: B023
-            return dict(_read(reader)), None
+            found = dict(_read(reader))
+            missing = [step.session for step in script if step.session not in found]
+            return found, _why(reader) if missing else None
         return {}, crew.trouble[0]
 
 
@@ -240,6 +252,12 @@ def _read(reader: ClientProcess) -> Iterator[tuple[str, list[str]]]:
     for event in reader.events:
         if event["type"] == "ok":
             yield asked[event["op"]]["session"], event["messages"]
+
+
+def _why(reader: ClientProcess) -> str:
+    """Why not everything was read."""
+    errors = [event["error"] for event in reader.events if "error" in event]
+    return f"it cannot be read: {errors[-1]}" if errors else "it could not be read in time"
 
 
 def _end(clients: list[ClientProcess]) -> None:

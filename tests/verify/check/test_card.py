@@ -78,8 +78,8 @@ def test_a_bar_shows_even_the_smallest_loss():
     assert bar(0, 10).count("█") == 0
     assert bar(1, 100_000).count("█") == 1
     assert bar(10, 10) == "█" * len(bar(0, 10))
-    assert amounts(Row("x", "power", losses=[KEPT, LOST, Loss(9, 9)])) == "0 to 9 (2 of 3)"
-    assert amounts(Row("x", "power", losses=[KEPT, KEPT])) == "0 (0 of 2)"
+    assert amounts(Row("x", "power", losses=[KEPT, LOST, Loss(9, 9)])) == "0 to 9, 2/3"
+    assert amounts(Row("x", "power", losses=[KEPT, KEPT])) == "0, 0/2"
 
 
 @pytest.mark.parametrize(

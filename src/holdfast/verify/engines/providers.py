@@ -143,7 +143,7 @@ def _powered(order: Order, supplier: Callable[[Order], Engine], power: str) -> E
     """The engine on a directory of which the power can be cut."""
     if order.config == "cluster" or supplier.__module__ != PROVIDERS["local"]:
         raise UsageError("only the power of one engine of the provider local can be cut")
-    supply = importlib.import_module(_POWER).open_supply(power)
+    supply = open_power(power)
     try:
         instruments = (*order.instruments, *supply.instruments)
         return supplier(
@@ -152,6 +152,11 @@ def _powered(order: Order, supplier: Callable[[Order], Engine], power: str) -> E
     except BaseException:
         supply.close()
         raise
+
+
+def open_power(mechanism: str) -> Supply:
+    """A directory of which the power can be cut; see `holdfast.verify.faults.power`."""
+    return cast("Supply", importlib.import_module(_POWER).open_supply(mechanism))
 
 
 def start_engine(

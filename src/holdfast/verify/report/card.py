@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 from holdfast.verify.result_card import Card, Row
 
 BAR_CHARS: Final = 16
-CONFIG_CHARS: Final = 15
+CONFIG_CHARS: Final = 14
+TROUBLE_CHARS_MAX: Final = 200
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
 _FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
 _CLOSING: Final = {
@@ -35,10 +37,21 @@ def show(card: Card) -> None:
     console.print(_table(card))
     for why in dict.fromkeys(f"{row.fault}: {row.not_run}" for row in card.rows if row.not_run):
         console.print(f"Not measured: {why}", soft_wrap=True)
+    for words in _troubles(card):
+        console.print(words, soft_wrap=True)
     console.print(_reading(card))
     verdict = str(card.verdict)
     console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
     console.print(f"The same plan again: {card.repeat}", soft_wrap=True)
+
+
+def _troubles(card: Card) -> Iterator[str]:
+    """Why a configuration could not be read at all any more; once for each fault."""
+    for row in card.rows:
+        why = [loss.trouble for loss in row.losses if loss.trouble]
+        if why:
+            times = f"{len(why)} of {len(row.losses)} times"
+            yield f"{row.config}, {_FAULTS[row.fault]}, {times}: {why[0][:TROUBLE_CHARS_MAX]}"
 
 
 def _table(card: Card) -> Any:
@@ -49,7 +62,7 @@ def _table(card: Card) -> Any:
     title = f"Acknowledged appends lost: {engines}, {card.environment['took_s']} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("configuration", width=CONFIG_CHARS, overflow="fold")
-    table.add_column("ack says", no_wrap=True)
+    table.add_column("ack", no_wrap=True)
     for fault in dict.fromkeys(row.fault for row in card.rows):
         table.add_column(f"lost by {_FAULTS[fault]}", no_wrap=True)
     table.add_column("window", justify="right", no_wrap=True)
@@ -60,7 +73,7 @@ def _table(card: Card) -> Any:
         cells = [_cell(card, row) for row in rows]
         window = f"{last.window_ms:.0f} ms" if last.lost else ""
         halved = sum(loss.halved for row in rows for loss in row.losses)
-        level = next((row.level for row in rows if row.level), "")
+        level = next((row.level for row in reversed(rows) if row.level), "")
         table.add_row(config, level, *cells, window, str(halved or ""))
     return table
 
@@ -86,7 +99,7 @@ def amounts(row: Row) -> str:
     lost = [loss.lost for loss in row.losses] or [0]
     least, most = min(lost), max(lost)
     span = f"{least}" if least == most else f"{least} to {most}"
-    return f"{span} ({row.losing} of {len(lost)})"
+    return f"{span}, {row.losing}/{len(row.losses)}"
 
 
 def _reading(card: Card) -> str:
