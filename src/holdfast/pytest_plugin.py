@@ -32,7 +32,7 @@ MARKERS = {
 }
 
 EngineFactory = Callable[..., Any]
-"""`(config=…, version=…, settings=…, storage=…, port=…) -> Engine`, started; closed after the test."""
+"""`(config=…, version=…, settings=…, storage=…, port=…, power=…) -> Engine`, started; closed after the test."""
 
 _opened_key = pytest.StashKey[list[list[Any]]]()
 _left_out_key = pytest.StashKey[Counter[str]]()
@@ -163,7 +163,7 @@ def _factory_of(kind: str) -> Any:
     def factory(engine_factory: EngineFactory) -> EngineFactory:
         return functools.partial(engine_factory, kind)
 
-    factory.__doc__ = f"Starts {kind} as wanted: config, version, settings, storage, port."
+    factory.__doc__ = f"Starts {kind} as wanted: config, version, settings, storage, port, power."
     return pytest.fixture(name=f"{kind}_engine_factory")(factory)
 
 

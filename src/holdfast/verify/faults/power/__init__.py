@@ -17,14 +17,14 @@ MECHANISMS: Final = {
 BEST: Final = "best"
 
 
-def open_supply(mechanism: str = BEST) -> Supply:
+def open_supply(mechanism: str | None = None) -> Supply:
     """The power of a new directory, by the named mechanism or by the best that works here.
 
     `VerifyError` says why none does. A SIGKILL, which loses nothing that the kernel has, never
     stands in for it.
     """
-    if mechanism != BEST:
-        return _open(mechanism)
+    if mechanism not in (None, BEST):
+        return _open(str(mechanism))
     reasons = []
     for name in MECHANISMS:
         try:
