@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ def _table(card: Card) -> Any:
     engines = ", ".join(f"{kind} {version}" for kind, version in card.environment["engine"].items())
     title = f"Acknowledged appends lost: {engines}, {card.environment['took_s']} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("configuration", width=CONFIG_CHARS, overflow="fold")
+    table.add_column("configuration", width=CONFIG_CHARS)
     table.add_column("ack", no_wrap=True)
     for fault in dict.fromkeys(row.fault for row in card.rows):
         table.add_column(f"lost by {_FAULTS[fault]}", no_wrap=True)
@@ -74,7 +75,9 @@ def _table(card: Card) -> Any:
         window = f"{last.window_ms:.0f} ms" if last.lost else ""
         halved = sum(loss.halved for row in rows for loss in row.losses)
         level = next((row.level for row in reversed(rows) if row.level), "")
-        table.add_row(config, level, *cells, window, str(halved or ""))
+        table.add_row(
+            "\n".join(textwrap.wrap(config, CONFIG_CHARS)), level, *cells, window, str(halved or "")
+        )
     return table
 
 
