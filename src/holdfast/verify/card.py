@@ -118,11 +118,15 @@ def subjects_of(order: Order) -> list[Subject]:
 
 def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
     """One configuration under one fault, so many times; and the version of its engine."""
-    row = Row(subject.row, fault)
-    reason = why_not() if fault == "power" else None
-    if reason is not None:
-        row.not_run = reason
-        return row, None
+    row = Row(subject.row, fault, not_run=why_not() if fault == "power" else None)
+    version = None
+    while row.not_run is None and len(row.losses) < rounds:
+        version = _on_one_engine(subject, row, seed, rounds)
+    return row, version
+
+
+def _on_one_engine(subject: Subject, row: Row, seed: int, rounds: int) -> str:
+    """Rounds on the same data, as long as it can be read at all."""
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(
             start_engine(
@@ -132,18 +136,20 @@ def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, 
                 # SIGKILL leaves what the kernel has, wherever that is; a slow disk would only
                 # hold up the writes of some policies, and that is not the question here.
                 storage="memory",
-                power="best" if fault == "power" else None,
+                power="best" if row.fault == "power" else None,
             )
         )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
         work = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
         stack.callback(work.close)
         try:
-            for number in range(rounds):
-                row.losses.append(work.round(number))
+            while len(row.losses) < rounds:
+                row.losses.append(work.round(len(row.losses)))
+                if row.losses[-1].trouble:
+                    break
         except VerifyError as error:
             row.not_run = str(error)
-        return row, engine.version
+        return engine.version
 
 
 @dataclass(slots=True)
