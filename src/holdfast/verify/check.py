@@ -11,16 +11,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import (
     CheckResult,
@@ -87,9 +89,14 @@ class Order:
         return min(self.time_s / TIME_S, _SCALE_MAX)
 
     @property
+    def shown(self) -> str:
+        """The target, without a password."""
+        return without_password(self.target)
+
+    @property
     def command(self) -> str:
         """The command that makes the same plan again."""
-        words = ["holdfast", "check", self.target]
+        words = ["holdfast", "check", self.shown]
         for option, value in (
             ("--config", self.config),
             ("--engine", self.engine),
@@ -200,7 +207,7 @@ class _Run:
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:
-                raise VerifyError(f"{self.order.target}: {crew.trouble[0]}")
+                raise VerifyError(f"{self.order.shown}: {crew.trouble[0]}")
             self.stopped = crew.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -254,7 +261,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     findings = [*run.findings, *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
-        target=bench.about["name"] or order.target,
+        target=bench.about["name"] or order.shown,
         seed=order.seed,
         verdict=overall(promises),
         promises=promises,
@@ -293,10 +300,12 @@ def _environment(bench: Bench, took_s: float) -> dict[str, Any]:
             "version": engine.version,
             "config": engine.config,
             "provider": engine.provider,
+            "settings": dict(CONFIGS.get(engine.kind, {}).get(engine.config, {})),
         },
         "level": bench.about.get("level"),
         "settings": bench.about.get("settings", {}),
         "took_s": round(took_s, 1),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 

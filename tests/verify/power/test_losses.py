@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +216,33 @@ def test_only_one_engine_of_this_machine_has_a_power_to_cut(
 ):
     with pytest.raises(UsageError, match="one engine of the provider local"):
         redis_engine_factory(power="block", **asked)
+
+
+SERVICE = """
+import http.server, os, sys
+os.chdir(os.environ["DATA_DIR"])
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/health":
+            with open("memory.txt", "a") as file:
+                file.write(self.path)
+                file.flush()
+                if self.path == "/synced":
+                    os.fsync(file.fileno())
+        self.send_response(200)
+        self.end_headers()
+
+http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Page).serve_forever()
+"""
+
+
+def test_a_service_that_says_200_before_the_disk_has_it_is_shown_losing(app_service: Any):
+    service = app_service([sys.executable, "-c", SERVICE], power="block")
+    for path in ("/synced", "/not-synced"):
+        with urllib.request.urlopen(service.url + path, timeout=10) as reply:
+            assert reply.status == 200
+    evidence = service.power_cut()
+    service.start()
+    assert (service.data_dir / "memory.txt").read_text() == "/synced"
+    assert evidence.facts["unsynced_bytes"] > 0
