@@ -171,7 +171,9 @@ class LocalProcess(Block):
             return ""
         with contextlib.suppress(FileNotFoundError), self._log_path().open("rb") as log:
             log.seek(max(0, self._log_path().stat().st_size - _LOG_BYTES_MAX))
-            return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
+            # A power cut may leave the length of what was written, and zeros in its place.
+            words = log.read().replace(b"\0", b"").decode("utf-8", "replace")
+            return "\n".join(words.splitlines()[-lines:])
         return ""
 
     def _enter(self) -> object:
