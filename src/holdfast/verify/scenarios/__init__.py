@@ -1,8 +1,10 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
-from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
+from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
+from holdfast.verify.scenarios.clients import KillClients, PauseClient
+from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
+from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -11,6 +13,7 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
 
@@ -19,6 +22,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OddContent(),
     OddIds(),
     Damage(),
+    OldRecords(),
     LateRetry(),
     KillClients(),
     PauseClient(),
@@ -27,10 +31,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     PowerCut(),
     PauseEngine(),
     RestartEngine(),
+    RestartOtherwise(),
+    Upgrade(),
     LostAck(),
     NetworkCut(),
     NoConnections(),
+    EngineDiskFull(),
     Expiry(),
+    PowerExplore(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
