@@ -32,6 +32,8 @@ class Target:
     definite: tuple[type[BaseException], ...] = ()
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
+    code: tuple[str, ...] = ()
+    """Modules or packages in whose lines a crash is tried; by default those of the store's class."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What to write into the report about how it was set up."""
 

@@ -11,6 +11,7 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -29,6 +30,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     NetworkCut(),
     NoConnections(),
     Expiry(),
+    CrashAtLine(),
+    EngineAtLine(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]

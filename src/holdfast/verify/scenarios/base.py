@@ -71,6 +71,8 @@ class Bench:
     say: Callable[[str], None]
     require: Durability = Durability.DISK
     """What an ack is held to, whatever level it names."""
+    named: frozenset[str] = frozenset()
+    """The faults that were asked for by name: those are caused to the end."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
 
     @property

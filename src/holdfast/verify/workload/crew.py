@@ -75,6 +75,7 @@ class Crew:
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
+        serve: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
         """Start clients and return when each has opened its store; they wait for `go`.
@@ -87,6 +88,7 @@ class Crew:
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
+            "serve": serve,
         }
         hired = [
             self._start(spec or self.spec, {"script": [s.to_json() for s in script], **told})

@@ -56,8 +56,9 @@ class ClientProcess:
         told = folder / f"{job.name}.job"
         told.write_text(json.dumps(asdict(job)), "utf-8")
         path = os.pathsep.join(entry for entry in sys.path if entry)
+        module = "zygote" if job.serve else "client"
         launch = Launch(
-            (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
+            (sys.executable, "-m", f"holdfast.verify.workload.{module}", str(told)),
             {**os.environ, "PYTHONPATH": path},
         ).under(instruments)
         with self._log.open("wb") as log:
@@ -112,7 +113,7 @@ class ClientProcess:
 
     def go(self) -> None:
         """Let it begin."""
-        self._tell(b"go\n")
+        self.tell(b"go\n")
 
     def stop(self) -> None:
         """Ask it to end after the operation that it is in."""
@@ -151,7 +152,8 @@ class ClientProcess:
         lines = self._log.read_bytes()[-_LOG_BYTES_MAX:].decode(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
-    def _tell(self, word: bytes) -> None:
+    def tell(self, word: bytes) -> None:
+        """Send it something; one that is gone does not hear it."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(word)

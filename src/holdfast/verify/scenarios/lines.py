@@ -1,0 +1,346 @@
+"""A crash at every line of the store: of the application, or of its engine."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from holdfast.errors import VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines.protocol import Killable
+from holdfast.verify.judge import Verdict
+from holdfast.verify.lines import Code, Point
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.courses import Course, course, rewrite_torn
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.zygote import ASIDE, Task
+
+AMONG_ALL_S: Final = 3.0
+"""So long it takes where it was not asked for by its name, in a check of the usual time."""
+TRIES: Final = 3
+"""A line that threads pass in another order is tried so often."""
+STUCK_MAX: Final = 3
+"""A store that did not come back so often is not crashed further."""
+NAMED_MAX: Final = 5
+OPS_PER_TASK: Final = 100
+ANSWER_S: Final = 2.0
+"""So long an operation has to notice that its engine is gone, before that comes back."""
+_SAYS: Final = {
+    "torn": "tear a turn",
+    "hole": "tear a turn",
+    "lost": "lose what was acknowledged",
+    "rollback": "lose what was acknowledged",
+    "duplicate": "write it twice",
+    "resurrected": "bring back what was forgotten",
+}
+
+
+@dataclass(slots=True)
+class Visit:
+    """One crash point, and what was seen after it."""
+
+    point: Point
+    course: Course
+    proven: bool = False
+    stuck: str = ""
+    torn: str = ""
+
+
+class CrashAtLine(Scenario):
+    """Run up to a line, end the application there, open the store anew, and ask; line by line."""
+
+    name = "crash-at-line"
+    about = "the application is ended at one line of the store after another"
+    fault: str = "crash-at-line"
+    tests = ("durable", "atomic", "exactly-once", "forgotten", "loud")
+    strike = "kill-app"
+    happened = "the application ended"
+
+    def run(self, bench: Bench) -> Outcome:
+        """Find the lines, crash at each, judge all of it at the end."""
+        with bench.crew(self) as crew:
+            for zygote in crew.hire(serve=True):
+                visits = _Visits(self, bench, crew, zygote)
+                visits.all()
+                outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
+                outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
+                return outcome
+            return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+
+    def after_strike(self, visits: _Visits, number: int) -> str:
+        """Wait for the end of the struck process; what proves the crash, or nothing."""
+        visits.until(number)
+        return "ended by SIGKILL" if visits.codes[number] == -signal.SIGKILL else ""
+
+
+class EngineAtLine(CrashAtLine):
+    """The same, and it is the engine that is ended: the application lives on and hears of it."""
+
+    name = "engine-at-line"
+    about = "the engine is ended at one line of the store after another"
+    strike = "hold"
+    happened = "the engine ended"
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine of ours that can be killed."""
+        if bench.spec.embedded:
+            return "there is no server: the clients are the engine"
+        if bench.require is Durability.MEMORY:
+            return "--require MEMORY: a SIGKILL may lose what was acknowledged"
+        return None if isinstance(bench.engine, Killable) else "the engine is not ours to kill"
+
+    def after_strike(self, visits: _Visits, number: int) -> str:
+        """Kill the engine, let the operation meet that, start it again."""
+        engine = visits.bench.engine
+        if not visits.until_struck(number) or not isinstance(engine, Killable):
+            visits.until(number)
+            return ""
+        evidence = engine.kill()
+        visits.zygote.tell(b"g")
+        visits.crew.until(lambda: number in visits.codes_now() or visits.idle(), within_s=ANSWER_S)
+        engine.start()
+        visits.until(number)
+        return evidence.seen
+
+
+class _Visits:
+    """The crash points of one target, one after another."""
+
+    def __init__(
+        self, scenario: CrashAtLine, bench: Bench, crew: Crew, zygote: ClientProcess
+    ) -> None:
+        self.scenario, self.bench, self.crew, self.zygote = scenario, bench, crew, zygote
+        self.codes: dict[int, int] = {}
+        """How each task ended."""
+        self.visits: list[Visit] = []
+        self.total = 0
+        self._code = Code(())
+        self._struck: set[int] = set()
+        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._taken = 0
+        self._tasks = 0
+
+    # The way
+
+    def all(self) -> None:
+        """Visit every point, or as many as the time allows in an order of the seed."""
+        points = list(self._points())
+        self.total = len(points)
+        named = self.scenario.fault in self.bench.named
+        deadline = time.monotonic() + AMONG_ALL_S * self.bench.scale
+        if not named:
+            random.Random(f"{self.bench.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
+        for number, (operation, point) in enumerate(points, 1):
+            if not named and time.monotonic() > deadline:
+                break
+            self._visit(operation, point)
+            self.bench.say(f"{self.scenario.about}: {number} of {self.total}")
+            if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
+                break
+        missed = [visit for visit in self.visits if not visit.proven]
+        if missed:
+            where = self._at(missed[0])
+            self.crew.trouble.append(f"{self.words()}; {where} was not reached a second time")
+        if not points:
+            self.crew.trouble.append("no line of the store's own was executed")
+
+    def _points(self) -> Iterator[tuple[str, Point]]:
+        number = self._send(Task(0, [], 0, 0, look=True))
+        self.until(number)
+        found = self._said("code", number)
+        self._code = Code(tuple(found["roots"]))
+        operations = ["append"]
+        operations += ["rewrite"] if found["rewrites"] else []
+        operations += ["forget"] if "forgotten" in self.bench.claimed else []
+        for operation in operations:
+            yield from ((operation, point) for point in self._lines_of(operation))
+
+    def _lines_of(self, operation: str) -> list[Point]:
+        """The points that one such operation passes."""
+        whole = self._course(operation, f"{self.scenario.name}-{operation}")
+        task = Task(0, [], 0, 0, trace=True, roots=list(self._code.roots), aside=whole.aside)
+        number = self._send(replace(task, steps=[step.to_json() for step in whole.before]))
+        self.until(number)
+        return [Point(*point) for point in self._said("trail", number)["points"]]
+
+    def _visit(self, operation: str, point: Point) -> None:
+        for _ in range(TRIES):
+            session = f"{self.scenario.name}-{operation}-{self._tasks}"
+            visit = Visit(point, self._course(operation, session))
+            self._crash(visit)
+            if visit.proven:
+                break
+        self.visits.append(visit)
+
+    def _crash(self, visit: Visit) -> None:
+        """Up to the point, and what another process finds after it."""
+        whole = visit.course
+        task = Task(
+            0,
+            [step.to_json() for step in whole.before],
+            0,
+            0,
+            roots=list(self._code.roots),
+            point=[visit.point.file, visit.point.line, visit.point.hit],
+            strike=self.scenario.strike,
+            aside=whole.aside,
+        )
+        number = self._send(task)
+        proof = self.scenario.after_strike(self, number)
+        visit.proven = bool(proof) and number in self._struck
+        # Of a server nobody knows what it still has in its buffers: those stay open.
+        dead = tuple(self.zygote.open) if self.bench.spec.embedded else ()
+        self.zygote.open.clear()
+        self.crew.note_fault("kill", closes=dead, landed=visit.proven)
+        if visit.proven:
+            self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
+            self._ask(visit)
+
+    def _ask(self, visit: Visit) -> None:
+        whole = visit.course
+        asked = Task(0, [step.to_json() for step in whole.after], 0, 0, aside=whole.aside)
+        number = self._send(asked)
+        self.until(number)
+        self.zygote.open.clear()
+        first = number * OPS_PER_TASK
+        answers = [self._answers.get(first + place) for place in range(len(whole.after))]
+        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", number)))
+        if whole.aside and not visit.stuck:
+            reads = [each["messages"] for each in answers if each and "messages" in each]
+            visit.torn = rewrite_torn(whole, reads)
+
+    def _course(self, operation: str, session: str) -> Course:
+        return course(operation, session, keyed=self.bench.shape(session).keyed)
+
+    # Tasks
+
+    def _send(self, task: Task) -> int:
+        """Hand a task to the zygote; returns its number, by which everything of it is known."""
+        self._tasks += 1
+        number = self._tasks
+        life_s = self.bench.bounds.operation_s
+        told = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
+        self.zygote.tell(json.dumps(asdict(told)).encode() + b"\n")
+        return number
+
+    def until(self, number: int) -> None:
+        """Return when that task has ended; its own alarm sees to that."""
+        life_s = 2 * self.bench.bounds.operation_s
+        if not self.crew.until(lambda: number in self.codes_now(), within_s=life_s):
+            raise VerifyError(f"the process that forks is gone: {self.zygote.last_words()}")
+
+    def until_struck(self, number: int) -> bool:
+        """Return when that task has reached its line, or ended without."""
+        self.crew.until(lambda: number in self.codes_now() or number in self._struck)
+        return number in self._struck and number not in self.codes
+
+    def idle(self) -> bool:
+        """Whether no operation is under way."""
+        return not self.zygote.open
+
+    def codes_now(self) -> dict[int, int]:
+        """How tasks ended, with all that was recorded by now."""
+        events = self.zygote.events
+        while self._taken < len(events):
+            event = events[self._taken]
+            self._taken += 1
+            kind = event["type"].removeprefix(ASIDE)
+            if kind == "ended":
+                self.codes[event["task"]] = event["code"]
+            elif kind == "struck":
+                self._struck.add(event["task"])
+            elif kind in ("ok", "fail", "info"):
+                self._answers[event["op"]] = {**event, "type": kind}
+            elif "task" in event:
+                self._told[kind, event["task"]] = event
+        return self.codes
+
+    def _said(self, kind: str, number: int) -> dict[str, Any]:
+        """What a task told; `VerifyError` where it broke off instead."""
+        if (kind, number) in self._told:
+            return self._told[kind, number]
+        broke = self._told.get(("broke-off", number), {})
+        words = broke.get("because", f"exit {self.codes.get(number)}")
+        raise VerifyError(f"its lines cannot be found: {words}")
+
+    # What is said of it
+
+    def words(self) -> str:
+        """How many there are and how many were visited."""
+        reached = sum(visit.proven for visit in self.visits)
+        return f"{reached} of {self.total} crash points explored"
+
+    def _at(self, visit: Visit) -> str:
+        return f"{visit.point.name(self._code)} `{visit.point.source}`"
+
+    def _these(self, visits: Iterable[Visit]) -> str:
+        places = list(dict.fromkeys(self._at(visit) for visit in visits))
+        more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
+        return ", ".join(places[:NAMED_MAX]) + more
+
+    def explain(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """The findings, with the lines at which a crash breaks the promise."""
+        by_session = {visit.course.session: visit for visit in self.visits}
+        for finding in findings:
+            guilty = [by_session.get(each["session"]) for each in finding.anomalies]
+            visits = list({id(v): v for v in guilty if v is not None}.values())
+            points = {"points": self.total, "explored": sum(v.proven for v in self.visits)}
+            evidence = {**finding.evidence, **points}
+            if not visits:
+                yield replace(finding, evidence=evidence)
+                continue
+            name = finding.anomalies[0]["name"]
+            says = _SAYS.get(name, f"break {finding.promise} ({name})")
+            yield replace(
+                finding,
+                because=f"{self.words()}; {len(visits)} {says}: {self._these(visits)}",
+                evidence={**evidence, "lines": [self._at(visit) for visit in visits]},
+                anomalies=tuple(self._placed(each, by_session) for each in finding.anomalies),
+            )
+
+    def _placed(self, anomaly: Any, by_session: dict[str, Visit]) -> dict[str, Any]:
+        visit = by_session.get(anomaly["session"])
+        where = {} if visit is None else {"at": self._at(visit)}
+        return {**anomaly, **where}
+
+    def findings(self) -> Iterator[Finding]:
+        """What the judge does not speak of: rewrites, and whether the store works again."""
+        name = self.scenario.name
+        torn = [visit for visit in self.visits if visit.torn]
+        if torn:
+            words = f"{self.words()}; {len(torn)} tear a rewrite: {self._these(torn)}"
+            evidence = {"lines": [f"{self._at(visit)}: {visit.torn}" for visit in torn]}
+            yield Finding("atomic", Verdict.BROKEN, words, name, evidence)
+        stuck = [visit for visit in self.visits if visit.stuck]
+        if stuck:
+            words = (
+                f"after a crash at {self._these(stuck)} it does not work again: {stuck[0].stuck}"
+            )
+            yield Finding("loud", Verdict.BROKEN, words, name)
+        elif self.crew.trouble:
+            yield Finding("loud", Verdict.UNKNOWN, self.crew.trouble[0], name)
+        else:
+            words = f"after each of {len(self.visits)} crashes the next process could write"
+            yield Finding("loud", Verdict.KEPT, words, name)
+
+
+def _stuck(
+    whole: Course, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
+) -> str:
+    """Why the store did not serve the next process; empty where it did."""
+    if broke is not None:
+        return str(broke["because"])
+    for step, answer in zip(whole.after, answers, strict=True):
+        if answer is None:
+            return f"{step.f}() did not return"
+        if answer["type"] != "ok":
+            return f"{step.f}() failed: {answer['error']}"
+    return ""

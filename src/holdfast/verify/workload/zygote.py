@@ -1,0 +1,154 @@
+"""A process that has imported everything, and of which one client after another is forked.
+
+    python -m holdfast.verify.workload.zygote JOB.json
+
+A new process takes half a second until it has its imports; a fork takes milliseconds. That is
+what makes a crash at every line possible. Each line of standard input is a `Task`; the fork
+does its steps, and dies or waits where it was told to. The end of standard input ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from holdfast.errors import StorageWarning, VerifyError
+from holdfast.verify.lines import Code, Point, Trail, code_of, watching
+from holdfast.verify.spec import TargetSpec, load_target
+from holdfast.verify.target import Target
+from holdfast.verify.workload import plan
+from holdfast.verify.workload.client import Client, Job, Recorder
+
+ASIDE: Final = "aside-"
+"""Before the type of an event that is not for the judge."""
+_ENDED: Final = 5
+_REQUEST_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one fork is to do. The last step is the one whose lines count."""
+
+    number: int
+    steps: list[dict[str, Any]]
+    first_op: int
+    life_s: float
+    roots: list[str] = field(default_factory=list)
+    """Whose lines; empty where nobody watches."""
+    look: bool = False
+    """Tell whose they are."""
+    point: list[Any] | None = None
+    """File, line, hit: where to strike. None lets it pass."""
+    strike: str = "kill-app"
+    """Or `hold`: say so, and go on when one byte comes in."""
+    trace: bool = False
+    """Tell every line that the last step passed."""
+    aside: bool = False
+
+
+class _Aside(Recorder):
+    """Records what the judge does not know of, such as a rewrite."""
+
+    def write(self, kind: str, **fields: Any) -> None:
+        super().write(ASIDE + kind, **fields)
+
+
+def serve(job: Job, target: Target, recorder: Recorder) -> None:
+    """Fork a client for each request and tell how it ended, until the requests end."""
+    for line in _requests():
+        task = Task(**json.loads(line))
+        child = os.fork()
+        if not child:
+            _in_the_child(task, job, target, recorder)
+        _, status = os.waitpid(child, 0)
+        recorder.write("ended", task=task.number, code=os.waitstatus_to_exitcode(status))
+
+
+def _requests() -> Iterator[bytes]:
+    """Lines of the descriptor itself: whatever comes after a request is the fork's to read."""
+    rest = b""
+    while new := os.read(0, _REQUEST_BYTES):
+        *lines, rest = (rest + new).split(b"\n")
+        yield from lines
+
+
+def _in_the_child(task: Task, job: Job, target: Target, recorder: Recorder) -> NoReturn:
+    """Do the task. It ends without any clean-up: what the zygote had is not this one's."""
+    signal.setitimer(signal.ITIMER_REAL, task.life_s)
+    try:
+        _do(task, job, target, recorder)
+    except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
+        words = f"{type(error).__name__}: {str(error)[:300]}"
+        recorder.write("broke-off", task=task.number, because=words)
+        os._exit(_ENDED)
+    os._exit(0)
+
+
+def _do(task: Task, job: Job, target: Target, recorder: Recorder) -> None:
+    recording = _Aside(recorder.pipe) if task.aside else recorder
+    mine = Job(
+        spec=job.spec, name=f"{job.name}.f{task.number}", first_op=task.first_op, life_s=task.life_s
+    )
+    trail = Trail(_striker(task, recorder))
+    # Watched from before the store is opened, so that the threads which that starts are too.
+    with watching(Code(tuple(task.roots)), trail) if task.roots else contextlib.nullcontext():
+        client = Client(target, recording, mine)
+        surface = client.surface
+        if task.look and surface is not None:
+            roots = code_of(surface.store, target.code).roots
+            recorder.write("code", task=task.number, roots=roots, rewrites=surface.rewrites)
+        steps = [plan.Step.from_json(step) for step in task.steps]
+        for number, step in enumerate(steps, 1):
+            trail.armed = number == len(steps)
+            client.do(step)
+        trail.armed = False
+        if task.trace:
+            points = [(p.file, p.line, p.hit) for p in trail.points()]
+            recorder.write("trail", task=task.number, points=points)
+        client.close()
+
+
+def _striker(task: Task, recorder: Recorder) -> Any:
+    if task.point is None:
+        return None
+    point = Point(*task.point)
+
+    def at(here: Point) -> None:
+        if here != point:
+            return
+        recorder.write("struck", task=task.number, point=task.point)
+        if task.strike == "kill-app":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.read(0, 1)
+
+    return at
+
+
+def main(path: str) -> int:
+    """Serve; 0 at the end of the requests, 4 where there is no such target."""
+    job = Job(**json.loads(Path(path).read_text("utf-8")))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
+    warnings.simplefilter("ignore", StorageWarning)
+    # From 3.12 on, where the imported module has started threads.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+    recorder = Recorder(job.events_fd)
+    try:
+        target = load_target(TargetSpec.from_json(job.spec))
+    except VerifyError as error:
+        recorder.write("failed", stage="import", because=str(error))
+        return 4
+    recorder.write("ready")
+    serve(job, target, recorder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
