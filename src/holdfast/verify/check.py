@@ -201,10 +201,13 @@ class _Run:
             self._not_run(scenario, reason)
             return
         self.watcher.say(scenario.about)
+        began = time.monotonic()
         try:
             outcome = scenario.run(self.bench)
         except VerifyError as error:
             outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
+        if scenario.patient and scenario.fault in self.order.faults:
+            self.deadline += time.monotonic() - began
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
@@ -220,7 +223,10 @@ class _Run:
         """A fault that was named and cannot be caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
-        named = scenario.fault in self.order.faults
+        # Where another scenario causes the same fault, this one is only not for this target.
+        others = [s for s in SCENARIOS if s.fault == scenario.fault]
+        caused = any(other.reason_not(self.bench) is None for other in others)
+        named = scenario.fault in self.order.faults and not caused
         if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
             words = f"{scenario.name} cannot be run: {reason}"
             self.findings += self.bench.unknown(scenario, words)

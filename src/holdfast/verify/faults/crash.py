@@ -44,7 +44,7 @@ class CrashAt:
             os.close(pipe)
             self._in_the_child(theirs, code, arguments, named)
         os.close(theirs)
-        with open(pipe, "rb") as words:
+        with os.fdopen(pipe, "rb") as words:
             said = words.read()
         _, status = os.waitpid(child, 0)
         return self._evidence(said, status)
@@ -98,4 +98,3 @@ def kill_at(
     """
     with at_point(find_point(where, line, hit=hit), engine.kill) as evidence:
         yield evidence
-

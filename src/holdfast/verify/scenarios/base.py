@@ -44,6 +44,8 @@ class Scenario:
     fault: str | None = None
     """Its name for `--faults`; None causes none."""
     tests: tuple[str, ...] = ()
+    patient = False
+    """Where its fault is asked for by name, it takes the time that it needs."""
 
     def reason_not(self, bench: Bench) -> str | None:
         """Why it cannot be run on this target, or None."""

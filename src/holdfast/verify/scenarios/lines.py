@@ -7,12 +7,13 @@ import random
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines.protocol import Killable
+from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
@@ -24,6 +25,8 @@ from holdfast.verify.workload.zygote import ASIDE, Task
 
 AMONG_ALL_S: Final = 3.0
 """So long it takes where it was not asked for by its name, in a check of the usual time."""
+TRACES: Final = 3
+"""So often an operation is watched, to know which lines it passes each time."""
 TRIES: Final = 3
 """A line that threads pass in another order is tried so often."""
 STUCK_MAX: Final = 3
@@ -60,6 +63,7 @@ class CrashAtLine(Scenario):
     about = "the application is ended at one line of the store after another"
     fault: str = "crash-at-line"
     tests = ("durable", "atomic", "exactly-once", "forgotten", "loud")
+    patient = True
     strike = "kill-app"
     happened = "the application ended"
 
@@ -67,17 +71,18 @@ class CrashAtLine(Scenario):
         """Find the lines, crash at each, judge all of it at the end."""
         with bench.crew(self) as crew:
             for zygote in crew.hire(serve=True):
-                visits = _Visits(self, bench, crew, zygote)
+                visits = Visits(self, bench, crew, zygote)
                 visits.all()
                 outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
                 outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
                 return outcome
             return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
 
-    def after_strike(self, visits: _Visits, number: int) -> str:
-        """Wait for the end of the struck process; what proves the crash, or nothing."""
-        visits.until(number)
-        return "ended by SIGKILL" if visits.codes[number] == -signal.SIGKILL else ""
+    def strike_and_ask(self, visits: Visits, struck: Task, asking: Task) -> tuple[int, int, str]:
+        """Both tasks by number, when they have ended, and what proves the crash, or nothing."""
+        crash, asked = visits.send(struck), visits.send(asking)
+        visits.until(asked)
+        return crash, asked, "ended by SIGKILL" * (visits.codes[crash] == -signal.SIGKILL)
 
 
 class EngineAtLine(CrashAtLine):
@@ -96,21 +101,22 @@ class EngineAtLine(CrashAtLine):
             return "--require MEMORY: a SIGKILL may lose what was acknowledged"
         return None if isinstance(bench.engine, Killable) else "the engine is not ours to kill"
 
-    def after_strike(self, visits: _Visits, number: int) -> str:
-        """Kill the engine, let the operation meet that, start it again."""
+    def strike_and_ask(self, visits: Visits, struck: Task, asking: Task) -> tuple[int, int, str]:
+        """Kill the engine, let the operation meet that, start it again, and ask."""
+        crash, seen = visits.send(struck), ""
         engine = visits.bench.engine
-        if not visits.until_struck(number) or not isinstance(engine, Killable):
-            visits.until(number)
-            return ""
-        evidence = engine.kill()
-        visits.zygote.tell(b"g")
-        visits.crew.until(lambda: number in visits.codes_now() or visits.idle(), within_s=ANSWER_S)
-        engine.start()
-        visits.until(number)
-        return evidence.seen
+        if visits.until_struck(crash) and isinstance(engine, Killable):
+            seen = engine.kill().seen
+            visits.zygote.tell(b"g")
+            visits.until_idle(crash, ANSWER_S)
+            engine.start()
+        visits.until(crash)
+        asked = visits.send(asking)
+        visits.until(asked)
+        return crash, asked, seen
 
 
-class _Visits:
+class Visits:
     """The crash points of one target, one after another."""
 
     def __init__(
@@ -121,6 +127,8 @@ class _Visits:
         """How each task ended."""
         self.visits: list[Visit] = []
         self.total = 0
+        self.passing = 0
+        """Points that are passed now and then only."""
         self._code = Code(())
         self._struck: set[int] = set()
         self._told: dict[tuple[str, int], dict[str, Any]] = {}
@@ -153,9 +161,12 @@ class _Visits:
             self.crew.trouble.append("no line of the store's own was executed")
 
     def _points(self) -> Iterator[tuple[str, Point]]:
-        number = self._send(Task(0, [], 0, 0, look=True))
+        usual = self._course("append", f"{self.scenario.name}-look")
+        steps = [step.to_json() for step in (*usual.before, *usual.after)]
+        number = self.send(Task(steps, look=True))
         self.until(number)
         found = self._said("code", number)
+        self.send(Task([], imports=found["modules"]))
         self._code = Code(tuple(found["roots"]))
         operations = ["append"]
         operations += ["rewrite"] if found["rewrites"] else []
@@ -164,10 +175,17 @@ class _Visits:
             yield from ((operation, point) for point in self._lines_of(operation))
 
     def _lines_of(self, operation: str) -> list[Point]:
-        """The points that one such operation passes."""
-        whole = self._course(operation, f"{self.scenario.name}-{operation}")
-        task = Task(0, [], 0, 0, trace=True, roots=list(self._code.roots), aside=whole.aside)
-        number = self._send(replace(task, steps=[step.to_json() for step in whole.before]))
+        """The points that such an operation passes each time; what it does now and then is not."""
+        passed = [self._trace(operation) for _ in range(TRACES)]
+        every = [point for point in passed[0] if all(point in other for other in passed)]
+        self.passing += len(set().union(*passed)) - len(every)
+        return every
+
+    def _trace(self, operation: str) -> list[Point]:
+        whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        before = [step.to_json() for step in whole.before]
+        task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
+        number = self.send(task)
         self.until(number)
         return [Point(*point) for point in self._said("trail", number)["points"]]
 
@@ -183,36 +201,42 @@ class _Visits:
     def _crash(self, visit: Visit) -> None:
         """Up to the point, and what another process finds after it."""
         whole = visit.course
-        task = Task(
-            0,
+        struck = Task(
             [step.to_json() for step in whole.before],
-            0,
-            0,
             roots=list(self._code.roots),
             point=[visit.point.file, visit.point.line, visit.point.hit],
             strike=self.scenario.strike,
             aside=whole.aside,
         )
-        number = self._send(task)
-        proof = self.scenario.after_strike(self, number)
-        visit.proven = bool(proof) and number in self._struck
-        # Of a server nobody knows what it still has in its buffers: those stay open.
-        dead = tuple(self.zygote.open) if self.bench.spec.embedded else ()
-        self.zygote.open.clear()
-        self.crew.note_fault("kill", closes=dead, landed=visit.proven)
+        asking = Task([step.to_json() for step in whole.after], aside=whole.aside)
+        crash, asked, proof = self.scenario.strike_and_ask(self, struck, asking)
+        visit.proven = bool(proof) and crash in self._struck
+        self._note(visit, crash)
         if visit.proven:
             self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
-            self._ask(visit)
+            self._hear(visit, asked)
 
-    def _ask(self, visit: Visit) -> None:
+    def _note(self, visit: Visit, crash: int) -> None:
+        """Put the fault into the history, at the time when the process had ended."""
+        open_op = crash * OPS_PER_TASK + len(visit.course.before) - 1
+        self.zygote.open.pop(open_op, None)
+        # Of a server nobody knows what it still has in its buffers: those stay open.
+        dead = self.bench.spec.embedded and not visit.course.aside and open_op not in self._answers
+        self.crew.faults.append(
+            Event(
+                "fault",
+                self._told["ended", crash]["time_ns"],
+                name="kill",
+                closes=(open_op,) if dead else (),
+                landed=True,
+            )
+        )
+
+    def _hear(self, visit: Visit, asked: int) -> None:
         whole = visit.course
-        asked = Task(0, [step.to_json() for step in whole.after], 0, 0, aside=whole.aside)
-        number = self._send(asked)
-        self.until(number)
-        self.zygote.open.clear()
-        first = number * OPS_PER_TASK
+        first = asked * OPS_PER_TASK
         answers = [self._answers.get(first + place) for place in range(len(whole.after))]
-        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", number)))
+        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", asked)))
         if whole.aside and not visit.stuck:
             reads = [each["messages"] for each in answers if each and "messages" in each]
             visit.torn = rewrite_torn(whole, reads)
@@ -222,7 +246,7 @@ class _Visits:
 
     # Tasks
 
-    def _send(self, task: Task) -> int:
+    def send(self, task: Task) -> int:
         """Hand a task to the zygote; returns its number, by which everything of it is known."""
         self._tasks += 1
         number = self._tasks
@@ -242,9 +266,11 @@ class _Visits:
         self.crew.until(lambda: number in self.codes_now() or number in self._struck)
         return number in self._struck and number not in self.codes
 
-    def idle(self) -> bool:
-        """Whether no operation is under way."""
-        return not self.zygote.open
+    def until_idle(self, number: int, within_s: float) -> None:
+        """Return when that task has ended or has no operation under way, or the time is over."""
+        self.crew.until(
+            lambda: number in self.codes_now() or not self.zygote.open, within_s=within_s
+        )
 
     def codes_now(self) -> dict[int, int]:
         """How tasks ended, with all that was recorded by now."""
@@ -255,11 +281,11 @@ class _Visits:
             kind = event["type"].removeprefix(ASIDE)
             if kind == "ended":
                 self.codes[event["task"]] = event["code"]
-            elif kind == "struck":
+            if kind == "struck":
                 self._struck.add(event["task"])
-            elif kind in ("ok", "fail", "info"):
+            if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
-            elif "task" in event:
+            if "task" in event:
                 self._told[kind, event["task"]] = event
         return self.codes
 
@@ -292,7 +318,8 @@ class _Visits:
         for finding in findings:
             guilty = [by_session.get(each["session"]) for each in finding.anomalies]
             visits = list({id(v): v for v in guilty if v is not None}.values())
-            points = {"points": self.total, "explored": sum(v.proven for v in self.visits)}
+            explored = sum(visit.proven for visit in self.visits)
+            points = {"points": self.total, "explored": explored, "now_and_then": self.passing}
             evidence = {**finding.evidence, **points}
             if not visits:
                 yield replace(finding, evidence=evidence)

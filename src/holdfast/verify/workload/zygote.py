@@ -10,6 +10,8 @@ does its steps, and dies or waits where it was told to. The end of standard inpu
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import os
 import signal
@@ -37,14 +39,16 @@ _REQUEST_BYTES: Final = 1 << 16
 class Task:
     """What one fork is to do. The last step is the one whose lines count."""
 
-    number: int
     steps: list[dict[str, Any]]
-    first_op: int
-    life_s: float
+    number: int = 0
+    first_op: int = 0
+    life_s: float = 0.0
     roots: list[str] = field(default_factory=list)
     """Whose lines; empty where nobody watches."""
     look: bool = False
-    """Tell whose they are."""
+    """Tell whose they are, and which modules it took to do the steps."""
+    imports: list[str] = field(default_factory=list)
+    """Modules that the zygote itself shall have from now on: a fork imports what is missing anew."""
     point: list[Any] | None = None
     """File, line, hit: where to strike. None lets it pass."""
     strike: str = "kill-app"
@@ -65,11 +69,20 @@ def serve(job: Job, target: Target, recorder: Recorder) -> None:
     """Fork a client for each request and tell how it ended, until the requests end."""
     for line in _requests():
         task = Task(**json.loads(line))
+        _import(task.imports)
         child = os.fork()
         if not child:
             _in_the_child(task, job, target, recorder)
         _, status = os.waitpid(child, 0)
         recorder.write("ended", task=task.number, code=os.waitstatus_to_exitcode(status))
+
+
+def _import(names: list[str]) -> None:
+    """Have these modules, as far as they can be had by name."""
+    for name in names:
+        with contextlib.suppress(Exception):  # a fork that needs it is going to tell why not
+            importlib.import_module(name)
+    gc.freeze()  # what is shared with every fork is not written to by a collection in one
 
 
 def _requests() -> Iterator[bytes]:
@@ -102,9 +115,6 @@ def _do(task: Task, job: Job, target: Target, recorder: Recorder) -> None:
     with watching(Code(tuple(task.roots)), trail) if task.roots else contextlib.nullcontext():
         client = Client(target, recording, mine)
         surface = client.surface
-        if task.look and surface is not None:
-            roots = code_of(surface.store, target.code).roots
-            recorder.write("code", task=task.number, roots=roots, rewrites=surface.rewrites)
         steps = [plan.Step.from_json(step) for step in task.steps]
         for number, step in enumerate(steps, 1):
             trail.armed = number == len(steps)
@@ -113,6 +123,10 @@ def _do(task: Task, job: Job, target: Target, recorder: Recorder) -> None:
         if task.trace:
             points = [(p.file, p.line, p.hit) for p in trail.points()]
             recorder.write("trail", task=task.number, points=points)
+        if task.look and surface is not None:
+            roots = code_of(surface.store, target.code).roots
+            fields = {"roots": roots, "rewrites": surface.rewrites, "modules": sorted(sys.modules)}
+            recorder.write("code", task=task.number, **fields)
         client.close()
 
 
