@@ -77,7 +77,7 @@ def code_of(store: object, modules: tuple[str, ...] = ()) -> Code:
     """
     names = modules or tuple(dict.fromkeys(kind.__module__ for kind in type(store).__mro__))
     ours = names[0].split(".")[0] == _OURS
-    roots = []
+    roots: list[str] = []
     for name in names:
         top = name.split(".")[0]
         if modules or not (top in sys.stdlib_module_names or (top == _OURS and not ours)):

@@ -143,6 +143,8 @@ def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str
     reasons = list(dict.fromkeys(finding.because for finding in speaking))
     if speaking[0].verdict is Verdict.KEPT:
         return f"{_KEPT[speaking[0].promise]}: {'; '.join(reasons)}"
+    if "lines" in speaking[0].evidence:  # the sentence names them all already
+        return reasons[0]
     more = max(len(reasons), len(anomalies)) - 1
     return reasons[0] + (f" (and {more} more)" if more > 0 else "")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines.protocol import Evidence, Killable
+from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.lines import Point, at_point, find_point
 
 LIFE_S: Final = 60.0
@@ -86,15 +85,3 @@ def crash_at(where: str, line: int | str, *, hit: int = 1) -> CrashAt:
     `hit` is how often the line is reached until then. Code that runs in other threads counts.
     """
     return CrashAt(find_point(where, line, hit=hit))
-
-
-@contextlib.contextmanager
-def kill_at(
-    engine: Killable, where: str, line: int | str, *, hit: int = 1
-) -> Iterator[list[Evidence]]:
-    """Inside the block the engine is killed when that line is reached, and the code goes on.
-
-    The evidence is in the list then. `FaultNotProven` at the end where it was never reached.
-    """
-    with at_point(find_point(where, line, hit=hit), engine.kill) as evidence:
-        yield evidence

@@ -34,4 +34,4 @@ SCENARIOS: tuple[Scenario, ...] = (
     EngineAtLine(),
 )
 
-__all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
+__all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]

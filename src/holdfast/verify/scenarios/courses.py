@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.verify.workload.plan import Step
 
@@ -21,6 +22,9 @@ class Course:
     before: tuple[Step, ...]
     after: tuple[Step, ...]
     aside: bool = False
+
+
+NOWHERE: Final = Course("", "", (), ())
 
 
 def course(operation: str, session: str, *, keyed: bool) -> Course:

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from holdfast.verify.workload.client import Client, Job, Recorder
 
 ASIDE: Final = "aside-"
 """Before the type of an event that is not for the judge."""
+GRACE_S: Final = 0.03
 _ENDED: Final = 5
 _REQUEST_BYTES: Final = 1 << 16
 
@@ -119,6 +121,9 @@ def _do(task: Task, job: Job, target: Target, recorder: Recorder) -> None:
         for number, step in enumerate(steps, 1):
             trail.armed = number == len(steps)
             client.do(step)
+        if trail.passed:
+            # What a thread of the store does after the answer belongs to the operation too.
+            time.sleep(GRACE_S)
         trail.armed = False
         if task.trace:
             points = [(p.file, p.line, p.hit) for p in trail.points()]
