@@ -145,6 +145,8 @@ class _Run:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
+    refused: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
@@ -156,6 +158,10 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
+        for scenario, reason in self.refused:
+            # Where another scenario caused the same fault, it was caused.
+            if not self.bench.has_landed(scenario.fault):
+                self.findings += self.bench.unknown(scenario, reason)
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
@@ -220,7 +226,7 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
-        """A fault that was named and cannot be caused leaves its promises unknown."""
+        """A fault that was named and is never caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
         # Where another scenario causes the same fault, this one is only not for this target.
@@ -228,8 +234,7 @@ class _Run:
         caused = any(other.reason_not(self.bench) is None for other in others)
         named = scenario.fault in self.order.faults and not caused
         if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
-            words = f"{scenario.name} cannot be run: {reason}"
-            self.findings += self.bench.unknown(scenario, words)
+            self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:
