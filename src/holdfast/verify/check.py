@@ -229,10 +229,7 @@ class _Run:
         """A fault that was named and is never caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
-        # Where another scenario causes the same fault, this one is only not for this target.
-        others = [s for s in SCENARIOS if s.fault == scenario.fault]
-        caused = any(other.reason_not(self.bench) is None for other in others)
-        named = scenario.fault in self.order.faults and not caused
+        named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
             self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 

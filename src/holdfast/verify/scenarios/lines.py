@@ -24,7 +24,7 @@ from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.zygote import ASIDE, Task
 
-AMONG_ALL_S: Final = 2.0
+AMONG_ALL_S: Final = 1.0
 """So long it takes where it was not asked for by its name, in a check of the usual time."""
 POINTS_MAX: Final = 5_000
 TRACES: Final = 3
