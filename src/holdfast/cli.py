@@ -277,7 +277,7 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
 @json_option
 @click.pass_context
 def capsule_verify(
-    ctx: click.Context, folders: tuple[Path, ...], *, as_json: bool, **asked: Any
+    ctx: click.Context, /, folders: tuple[Path, ...], *, as_json: bool, **asked: Any
 ) -> None:
     """Read capsules with today's code, and say exactly what differs.
 

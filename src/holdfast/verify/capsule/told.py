@@ -104,10 +104,11 @@ class Ours:
 class Theirs:
     """A stranger's store, through the small surface that every store has."""
 
-    keyed = rewrites = False
+    rewrites = False
 
-    def __init__(self, client: plain.Client) -> None:
+    def __init__(self, client: plain.Client, *, keyed: bool) -> None:
         self._client = client
+        self.keyed = keyed and client.takes_key
 
     def fill(self, writes: Iterable[Write]) -> list[str]:
         """Do all of it; what the store refuses is returned in words, and is not in the capsule."""
@@ -117,7 +118,7 @@ class Theirs:
                 if write.f == "forget":
                     self._client.forget(write.session)
                 else:
-                    self._client.append(write.session, write.messages)
+                    self._client.append(write.session, write.messages, key=write.key)
             except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
                 refused.append(f"{write.f} {write.session!r}: {_words(error)}")
         return refused
@@ -142,6 +143,20 @@ class Theirs:
         message = {"id": "capsule.more", "role": "user", "content": "one more"}
         self._client.append(session, [message])
         return message
+
+    def acks(self, writes: Iterable[Write]) -> Iterator[dict[str, Any]]:
+        """The keys that were used, with what was written under each."""
+        for write in writes:
+            if write.key is not None:
+                messages = list(write.messages)
+                yield {"session": write.session, "key": write.key, "messages": messages}
+
+    def retry(self, retry: dict[str, Any]) -> str:
+        """Use a key again: what is wrong with what is there then, or nothing."""
+        before = len(self._client.history(retry["session"]).messages)
+        self._client.append(retry["session"], retry["messages"], key=retry["key"])
+        added = len(self._client.history(retry["session"]).messages) - before
+        return f"a retry with the key {retry['key']!r} added {added} messages" if added else ""
 
 
 def ours(turn: dict[str, Any]) -> Message:

@@ -30,6 +30,8 @@ from holdfast.verify.engines import Engine, start_engine
 
 _EXPORT: Final = "export.jsonl"
 _FILE: Final = "memory.db"
+_FAMILY: Final = {"valkey": "redis"}
+"""Engines that read one another's files."""
 _EXPORT_ENGINE: Final = "sqlite"
 """Where an export is read, unless another is asked for."""
 
@@ -102,7 +104,7 @@ def _written(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
             plan = list(seeded.writes(origin.seed, keyed=store.keyed, rewrites=store.rewrites))
             refused = store.fill(plan)
             sessions = [store.tell(name) for name in dict.fromkeys(_sessions(plan, store))]
-            retries = list(store.acks(plan)) if isinstance(store, Ours) else []
+            retries = list(store.acks(plan))
         described = {"kind": kind, "version": engine.version, "config": engine.config}
         form, files = data.keep(engine)
     capsule = Capsule(
@@ -150,7 +152,7 @@ def _from_url(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
 def _from_export(origin: Origin, file: Path) -> tuple[Capsule, dict[str, bytes], list[str]]:
     """Keep a file that `holdfast export` wrote."""
     try:
-        files = {_EXPORT: _text(file.read_text("utf-8").splitlines())}
+        files = {_EXPORT: file.read_bytes()}
     except OSError as error:
         raise UsageError(f"--from takes a URL or an export; {error}") from error
     capsule = Capsule(
@@ -203,7 +205,7 @@ def _differences(capsule: Capsule, store: Told) -> Iterator[Difference]:
     """First everything is read; then old keys are used again, and each session is written on."""
     for session in capsule.sessions:
         yield from compare(session, store.tell(session["session"]))
-    for retry in capsule.retries if isinstance(store, Ours) else ():
+    for retry in capsule.retries:
         if wrong := _attempted(lambda: store.retry(retry)):  # noqa: B023 - called in this turn
             yield Difference(retry["session"], "", wrong)
     for session in capsule.sessions:
@@ -211,8 +213,10 @@ def _differences(capsule: Capsule, store: Told) -> Iterator[Difference]:
 
 
 def _written_on(session: dict[str, Any], store: Told) -> Iterator[Difference]:
+    """What is wrong with one more message, beyond what was said of the session before."""
     name = session["session"]
-    if "error" in session or not session["messages"]:
+    before = store.tell(name)
+    if "error" in before or not before["messages"]:
         return
     added: list[dict[str, Any]] = []
     if wrong := _attempted(lambda: added.append(store.add(name))):
@@ -220,9 +224,9 @@ def _written_on(session: dict[str, Any], store: Told) -> Iterator[Difference]:
         return
     now = store.tell(name)
     shown = now.get("messages", [])
-    if len(shown) != len(session["messages"]) + 1 or not _holds(shown[-1], added[0]):
+    if len(shown) != len(before["messages"]) + 1 or not _holds(shown[-1], added[0]):
         yield Difference(name, "", "one more message was acknowledged, and is not its last")
-    elif "seq" in added[0] and added[0]["seq"] <= session["last"]:
+    elif "seq" in added[0] and added[0]["seq"] <= before["last"]:
         yield Difference(name, "", f"the number {added[0]['seq']} was given before")
 
 
@@ -245,6 +249,12 @@ def _brought(
     """The data of a capsule under an engine of today, and a store of today on them."""
     exported = capsule.form == "export"
     kind = today.engine or (_EXPORT_ENGINE if exported else capsule.engine["kind"])
+    if not exported and _FAMILY.get(kind, kind) != _FAMILY.get(
+        wrote := capsule.engine["kind"], wrote
+    ):
+        raise UsageError(
+            f"files of {wrote} are not for {kind}: keep an export to move between them"
+        )
     config = today.config or capsule.engine.get("config")
     target = today.target or (kind if exported or capsule.target in names.OURS else capsule.target)
     with start_engine(kind, config=config, version=today.engine_version) as engine:
@@ -252,7 +262,8 @@ def _brought(
             data.bring(engine, capsule.form, files)
         with _opened(target, engine, capsule.namespace) as store:
             if exported and isinstance(store, Ours):
-                store.load(files[_EXPORT].decode().splitlines())
+                # Not splitlines(): U+2028 may stand inside a line.
+                store.load(files[_EXPORT].decode().split("\n"))
             yield engine, store
 
 
@@ -264,5 +275,6 @@ def _opened(target: str, engine: Engine, namespace: str) -> Iterator[Told]:
         with connect(spec.url, namespace=namespace, require=Durability.MEMORY) as store:
             yield Ours(store)
     else:
-        with plain.Client(names.load_target(spec)) as client:
-            yield Theirs(client)
+        found = names.load_target(spec)
+        with plain.Client(found) as client:
+            yield Theirs(client, keyed="exactly-once" in found.claims.claimed())
