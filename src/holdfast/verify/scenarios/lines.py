@@ -260,15 +260,17 @@ class Visits:
         """Hand a task to the zygote; returns its number, by which everything of it is known."""
         self._tasks += 1
         number = self._tasks
-        life_s = self.bench.bounds.operation_s
+        bounds = self.bench.bounds
+        # The first one imports what the others then have.
+        life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
         told = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
         self.zygote.tell(json.dumps(asdict(told)).encode() + b"\n")
         return number
 
     def until(self, number: int) -> None:
         """Return when that task has ended; its own alarm sees to that."""
-        life_s = 2 * self.bench.bounds.operation_s
-        if not self.crew.until(lambda: number in self.codes_now(), within_s=life_s):
+        within_s = 2 * (self.bench.bounds.open_s + self.bench.bounds.operation_s)
+        if not self.crew.until(lambda: number in self.codes_now(), within_s=within_s):
             raise VerifyError(f"the process that forks is gone: {self.zygote.last_words()}")
 
     def until_struck(self, number: int) -> bool:
