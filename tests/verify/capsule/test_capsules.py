@@ -100,8 +100,8 @@ def test_a_capsule_is_small_and_the_same_for_the_same_seed(tmp_path: Path):
     one, two = (tmp_path / folder / "capsule.json" for folder in ("one", "two"))
     told, again = json.loads(one.read_text()), json.loads(two.read_text())
     assert told["sessions"] == again["sessions"]
-    for folder in CAPSULES:
-        assert sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) < 25_000
+    for place in CAPSULES:
+        assert sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) < 25_000
 
 
 def test_a_release_that_cannot_read_version_0_is_told_so(monkeypatch: pytest.MonkeyPatch):
@@ -139,7 +139,7 @@ def test_somebodys_own_data_are_kept_as_a_file_or_an_export(tmp_path: Path, disk
             assert made.exit_code == 0, made.output
             capsule, _ = kept.read(tmp_path / folder)
             assert (capsule.form, len(capsule.sessions)) == (form, count)
-    assert [m["content"] for m in capsule.sessions[0]["messages"]] == ["hello", "hi"]
+            assert [m["content"] for m in capsule.sessions[0]["messages"]] == ["hello", "hi"]
     done = command("verify", tmp_path / "whole", tmp_path / "part")
     assert done.exit_code == 0, done.output
     assert done.output.count("same: ") == 2

@@ -33,6 +33,7 @@ TRIES: Final = 3
 """A line that threads pass in another order is tried so often."""
 MISSED_MAX: Final = 0.1
 """Where more than this part of the points is not reached again, nothing is said."""
+AHEAD: Final = 8
 STUCK_MAX: Final = 3
 """A store that did not come back so often is not crashed further."""
 NAMED_MAX: Final = 5
@@ -60,6 +61,15 @@ class Visit:
     torn: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """The two tasks of a point by number, and what was seen meanwhile."""
+
+    crash: int
+    asked: int
+    seen: str = ""
+
+
 class CrashAtLine(Scenario):
     """Run up to a line, end the application there, open the store anew, and ask; line by line."""
 
@@ -70,6 +80,8 @@ class CrashAtLine(Scenario):
     patient = True
     strike = "kill-app"
     happened = "the application ended"
+    ahead = AHEAD
+    """So many points are under way at once: nobody waits for whoever reads the results."""
 
     def run(self, bench: Bench) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""
@@ -82,11 +94,14 @@ class CrashAtLine(Scenario):
                 return outcome
             return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
 
-    def strike_and_ask(self, visits: Visits, struck: Task, asking: Task) -> tuple[int, int, str]:
-        """Both tasks by number, when they have ended, and what proves the crash, or nothing."""
-        crash, asked = visits.send(struck), visits.send(asking)
-        visits.until(asked)
-        return crash, asked, "ended by SIGKILL" * (visits.codes[crash] == -signal.SIGKILL)
+    def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
+        """Hand out both tasks; the process that forks works them off by itself."""
+        return Strike(visits.send(struck), visits.send(asking))
+
+    def proof(self, visits: Visits, strike: Strike) -> str:
+        """What proves the crash, or nothing; both tasks have ended then."""
+        visits.until(strike.asked)
+        return "ended by SIGKILL" * (visits.codes[strike.crash] == -signal.SIGKILL)
 
 
 class EngineAtLine(CrashAtLine):
@@ -96,6 +111,7 @@ class EngineAtLine(CrashAtLine):
     about = "the engine is ended at one line of the store after another"
     strike = "hold"
     happened = "the engine ended"
+    ahead = 1
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs an engine of ours that can be killed."""
@@ -111,7 +127,7 @@ class EngineAtLine(CrashAtLine):
         """What happens to the engine while the application is held at the line."""
         return kill(engine)
 
-    def strike_and_ask(self, visits: Visits, struck: Task, asking: Task) -> tuple[int, int, str]:
+    def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
         """End the engine, let the operation meet that, start it again, and ask."""
         crash, seen = visits.send(struck), ""
         engine = visits.bench.engine
@@ -123,7 +139,12 @@ class EngineAtLine(CrashAtLine):
         visits.until(crash)
         asked = visits.send(asking)
         visits.until(asked)
-        return crash, asked, seen
+        return Strike(crash, asked, seen)
+
+    def proof(self, visits: Visits, strike: Strike) -> str:
+        """What was seen of the engine's end."""
+        del visits
+        return strike.seen
 
 
 class Visits:
@@ -156,11 +177,12 @@ class Visits:
         deadline = time.monotonic() + AMONG_ALL_S * self.bench.scale
         if not named or self.total > POINTS_MAX:
             random.Random(f"{self.bench.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
-        for number, (operation, point) in enumerate(points[:POINTS_MAX], 1):
+        ahead = self.scenario.ahead
+        for first in range(0, min(self.total, POINTS_MAX), ahead):
             if not named and time.monotonic() > deadline:
                 break
-            self._visit(operation, point)
-            self.bench.say(f"{self.scenario.about}: {number} of {self.total}")
+            self._explore(points[first : min(first + ahead, POINTS_MAX)])
+            self.bench.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
             if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
                 break
         if not points:
@@ -202,28 +224,35 @@ class Visits:
         self.until(number)
         return [Point(*point) for point in self._said("trail", number)["points"]]
 
-    def _visit(self, operation: str, point: Point) -> None:
-        tries = (self._crash(operation, point) for _ in range(TRIES))
-        self.visits.append(next((visit for visit in tries if visit.proven), Visit(point)))
+    def _explore(self, points: list[tuple[str, Point]]) -> None:
+        """Visit these; a point that was not reached is tried again."""
+        for _ in range(TRIES):
+            begun = [(place, *self._begin(*place)) for place in points]
+            visits = [(place, self._end(visit, strike)) for place, visit, strike in begun]
+            self.visits += [visit for _, visit in visits if visit.proven]
+            points = [place for place, visit in visits if not visit.proven]
+        self.visits += [Visit(point) for _, point in points]
 
-    def _crash(self, operation: str, point: Point) -> Visit:
-        """Up to the point, and what another process finds after it."""
+    def _begin(self, operation: str, point: Point) -> tuple[Visit, Strike]:
+        """Up to the point, and what another process is to ask after it."""
         whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
-        visit = Visit(point, whole)
         struck = Task(
             [step.to_json() for step in whole.before],
             roots=list(self._code.roots),
-            point=[visit.point.file, visit.point.line, visit.point.hit],
+            point=[point.file, point.line, point.hit],
             strike=self.scenario.strike,
             aside=whole.aside,
         )
         asking = Task([step.to_json() for step in whole.after], aside=whole.aside)
-        crash, asked, proof = self.scenario.strike_and_ask(self, struck, asking)
-        visit.proven = bool(proof) and crash in self._struck
-        self._note(visit, crash)
+        return Visit(point, whole), self.scenario.begin(self, struck, asking)
+
+    def _end(self, visit: Visit, strike: Strike) -> Visit:
+        proof = self.scenario.proof(self, strike)
+        visit.proven = bool(proof) and strike.crash in self._struck
+        self._note(visit, strike.crash)
         if visit.proven:
             self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
-            self._hear(visit, asked)
+            self._hear(visit, strike.asked)
         return visit
 
     def _note(self, visit: Visit, crash: int) -> None:
