@@ -16,6 +16,7 @@ from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape
 
 SEEN_MAX: Final = 20
@@ -76,6 +77,8 @@ class Bench:
     named: frozenset[str] = frozenset()
     """The faults that were asked for by name: those are caused to the end."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
+    forge: Forge | None = None
+    """Of which clients are forked; without one each is started."""
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -95,7 +98,12 @@ class Bench:
     def crew(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> Crew:
         """Clients for a scenario; use it in `with`."""
         return Crew(
-            spec or self.spec, self.folder, name=scenario.name, seed=self.seed, bounds=self.bounds
+            spec or self.spec,
+            self.folder,
+            name=scenario.name,
+            seed=self.seed,
+            bounds=self.bounds,
+            forge=self.forge,
         )
 
     def landed(self, fault: str, seen: str, *, in_flight: int = 0) -> None:

@@ -1,17 +1,14 @@
-"""A process that has imported everything, and of which one client after another is forked.
+"""A client that forks: for each task a child that opens the store, and dies or waits at a line.
 
-    python -m holdfast.verify.workload.zygote JOB.json
-
-A new process takes half a second until it has its imports; a fork takes milliseconds. That is
-what makes a crash at every line possible. Each line of standard input is a `Task`; the fork
-does its steps, and dies or waits where it was told to. The end of standard input ends it.
+Like the forge it has all imports already; besides, it says how each child ended. That is what
+makes a crash at every line possible. Each line of standard input is a `Task`; the end of
+standard input ends it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import signal
@@ -20,15 +17,15 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from holdfast.errors import StorageWarning, VerifyError
+from holdfast.errors import VerifyError
 from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 from holdfast.verify.workload.client import Client, Job, Recorder
+from holdfast.verify.workload.forge import import_all
 
 ASIDE: Final = "aside-"
 """Before the type of an event that is not for the judge."""
@@ -71,20 +68,13 @@ def serve(job: Job, target: Target, recorder: Recorder) -> None:
     """Fork a client for each request and tell how it ended, until the requests end."""
     for line in _requests():
         task = Task(**json.loads(line))
-        _import(task.imports)
+        import_all(task.imports)
+        gc.freeze()  # what is shared with every fork is not written to by a collection in one
         child = os.fork()
         if not child:
             _in_the_child(task, job, target, recorder)
         _, status = os.waitpid(child, 0)
         recorder.write("ended", task=task.number, code=os.waitstatus_to_exitcode(status))
-
-
-def _import(names: list[str]) -> None:
-    """Have these modules, as far as they can be had by name."""
-    for name in names:
-        with contextlib.suppress(Exception):  # a fork that needs it is going to tell why not
-            importlib.import_module(name)
-    gc.freeze()  # what is shared with every fork is not written to by a collection in one
 
 
 def _requests() -> Iterator[bytes]:
@@ -151,14 +141,10 @@ def _striker(task: Task, recorder: Recorder) -> Any:
     return at
 
 
-def main(path: str) -> int:
+def main(job: Job, recorder: Recorder) -> int:
     """Serve; 0 at the end of the requests, 4 where there is no such target."""
-    job = Job(**json.loads(Path(path).read_text("utf-8")))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
-    warnings.simplefilter("ignore", StorageWarning)
     # From 3.12 on, where the imported module has started threads.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
-    recorder = Recorder(job.events_fd)
     try:
         target = load_target(TargetSpec.from_json(job.spec))
     except VerifyError as error:
@@ -167,7 +153,3 @@ def main(path: str) -> int:
     recorder.write("ready")
     serve(job, target, recorder)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
