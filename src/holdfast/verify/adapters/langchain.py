@@ -14,7 +14,7 @@ from holdfast.verify.target import Target
 _HISTORIES: Final = "langchain_community.chat_message_histories"
 _CLASSES: Final = {"user": "HumanMessage", "assistant": "AIMessage", "system": "SystemMessage"}
 
-CODE: Final = ("langchain_community.chat_message_histories",)
+CODE: Final = ("langchain_community.chat_message_histories", "langchain_core.chat_history")
 """Where a crash at a line is tried: the framework's own store."""
 
 
