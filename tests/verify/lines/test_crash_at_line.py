@@ -32,7 +32,7 @@ def run(
     time_s: float = 10,
 ) -> CheckResult:
     order = Order(
-        target=f"{STORES}:{name}" if engine == "sqlite" else engine,
+        target=(name if ":" in name else f"{STORES}:{name}") if engine == "sqlite" else engine,
         engine=engine if engine == "sqlite" else None,
         promises=promises,
         faults=faults,
@@ -100,10 +100,21 @@ def test_a_store_that_does_not_come_back_after_a_crash_is_broken():
     assert "FileExistsError" in result.promises["loud"].because
 
 
+def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch):
+    """Its fork would wait for ever for what the thread was to do: each is started instead."""
+    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 2)
+    monkeypatch.setattr("holdfast.verify.scenarios.lines.TRACES", 1)
+    result = run("tests.verify.lines.with_a_thread:target", "durable")
+    assert result.verdict is Verdict.KEPT, tell(result)
+    assert result.faults["crash-at-line"].landed == 2
+
+
 def test_where_no_line_is_seen_nothing_is_called_kept():
     result = run("somewhere_else", "atomic", "durable")
     assert result.exit_code == 3
     assert "no line of the store's own" in result.promises["atomic"].because
+    result = run("somewhere_else", "durable", faults=("all",), time_s=2)
+    assert "no line of the store's own" in str(result.faults["crash-at-line"].not_run)
 
 
 def test_our_store_survives_a_crash_at_every_line_of_its_sqlite_part():

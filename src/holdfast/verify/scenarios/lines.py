@@ -17,7 +17,7 @@ from holdfast.verify.faults.engine import kill
 from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
-from holdfast.verify.result import Finding
+from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.courses import NOWHERE, Course, course, rewrite_torn
 from holdfast.verify.workload.crew import Crew
@@ -88,7 +88,14 @@ class CrashAtLine(Scenario):
         with bench.crew(self) as crew:
             for zygote in crew.hire(serve=True):
                 visits = Visits(self, bench, crew, zygote)
-                visits.all()
+                try:
+                    points = visits.find()
+                except VerifyError as error:
+                    if self.fault in bench.named:
+                        raise
+                    bench.tallies.setdefault(self.fault, FaultTally(not_run=str(error)))
+                    return Outcome()
+                visits.all(points)
                 outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
                 outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
                 return outcome
@@ -169,9 +176,15 @@ class Visits:
 
     # The way
 
-    def all(self) -> None:
-        """Visit every point, or as many as the time allows in an order of the seed."""
+    def find(self) -> list[tuple[str, Point]]:
+        """Every point, in the order in which it is passed; `VerifyError` where there is none."""
         points = list(self._points())
+        if not points:
+            raise VerifyError("no line of the store's own was executed")
+        return points
+
+    def all(self, points: list[tuple[str, Point]]) -> None:
+        """Visit every point, or as many as the time allows in an order of the seed."""
         self.total = len(points)
         named = self.scenario.fault in self.bench.named
         deadline = time.monotonic() + AMONG_ALL_S * self.bench.scale
@@ -185,9 +198,7 @@ class Visits:
             self.bench.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
             if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
                 break
-        if not points:
-            self.crew.trouble.append("no line of the store's own was executed")
-        elif len(self._missed()) > MISSED_MAX * len(self.visits):
+        if len(self._missed()) > MISSED_MAX * len(self.visits):
             where = self._at(self._missed()[0])
             self.crew.trouble.append(f"{self.words()}; {where} was not reached a second time")
 

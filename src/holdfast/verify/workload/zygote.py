@@ -1,5 +1,7 @@
 """A client that forks: for each task a child that opens the store, and dies or waits at a line.
 
+    python -m holdfast.verify.workload.zygote JOB TASK      where it cannot fork
+
 Like the forge it has all imports already; besides, it says how each child ended. That is what
 makes a crash at every line possible. Each line of standard input is a `Task`; the end of
 standard input ends it.
@@ -12,14 +14,15 @@ import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NoReturn
 
-from holdfast.errors import VerifyError
+from holdfast.errors import StorageWarning, VerifyError
 from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
@@ -65,16 +68,30 @@ class _Aside(Recorder):
 
 
 def serve(job: Job, target: Target, recorder: Recorder) -> None:
-    """Fork a client for each request and tell how it ended, until the requests end."""
+    """Have a child for each request and tell how it ended, until the requests end."""
     for line in _requests():
         task = Task(**json.loads(line))
         import_all(task.imports)
         gc.freeze()  # what is shared with every fork is not written to by a collection in one
-        child = os.fork()
-        if not child:
-            _in_the_child(task, job, target, recorder)
-        _, status = os.waitpid(child, 0)
-        recorder.write("ended", task=task.number, code=os.waitstatus_to_exitcode(status))
+        # A thread does not come along in a fork, and may hold a lock for ever.
+        alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
+        code = _fork(task, job, target, recorder) if alone else _start(line, job, recorder)
+        recorder.write("ended", task=task.number, code=code)
+
+
+def _fork(task: Task, job: Job, target: Target, recorder: Recorder) -> int:
+    child = os.fork()
+    if not child:
+        _in_the_child(task, job, target, recorder)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _start(task: bytes, job: Job, recorder: Recorder) -> int:
+    """A new process instead: slower, and safe where this one has threads."""
+    told = json.dumps(asdict(replace(job, events_fd=recorder.pipe)))
+    words = [sys.executable, "-m", __spec__.name, told, task.decode()]
+    return subprocess.run(words, pass_fds=(recorder.pipe,), check=False).returncode  # noqa: S603
 
 
 def _requests() -> Iterator[bytes]:
@@ -143,8 +160,6 @@ def _striker(task: Task, recorder: Recorder) -> Any:
 
 def main(job: Job, recorder: Recorder) -> int:
     """Serve; 0 at the end of the requests, 4 where there is no such target."""
-    # From 3.12 on, where the imported module has started threads.
-    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     try:
         target = load_target(TargetSpec.from_json(job.spec))
     except VerifyError as error:
@@ -153,3 +168,15 @@ def main(job: Job, recorder: Recorder) -> int:
     recorder.write("ready")
     serve(job, target, recorder)
     return 0
+
+
+def once(told: str, line: str) -> NoReturn:
+    """One task, in a process of its own."""
+    warnings.simplefilter("ignore", StorageWarning)
+    job, task = Job(**json.loads(told)), Task(**json.loads(line))
+    target = load_target(TargetSpec.from_json(job.spec))
+    _in_the_child(task, job, target, Recorder(job.events_fd))
+
+
+if __name__ == "__main__":
+    once(*sys.argv[1:])
