@@ -127,7 +127,11 @@ def _worst(findings: list[Finding]) -> PromiseResult:
     if not findings:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
     verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
-    speaking = [finding for finding in findings if finding.verdict is verdict]
+    # The one that names the lines of the store is the most exact.
+    speaking = sorted(
+        (finding for finding in findings if finding.verdict is verdict),
+        key=lambda finding: "lines" not in finding.evidence,
+    )
     anomalies = _in_turn([finding.anomalies for finding in speaking])
     return PromiseResult(
         verdict,

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.verify.check import Order, check
 from holdfast.verify.judge import Verdict
-from holdfast.verify.result import CheckResult
+from holdfast.verify.result import CheckResult, Finding, combine
 from holdfast.verify.scenarios import CrashAtLine, EngineAtLine
 from tests.verify.check.checking import Notes, tell
 from tests.verify.lines import stores
@@ -69,6 +69,12 @@ def test_a_turn_in_two_commits_is_caught_at_exactly_the_lines_between_them():
     because = result.promises["atomic"].because
     assert re.search(r"(\d+) of \1 crash points explored; \d+ tear a turn: stores\.py:", because)
     assert "`self.db.executemany(INSERT, rows)`" in because
+
+
+def test_of_several_findings_the_one_that_names_lines_speaks():
+    plain = Finding("atomic", Verdict.BROKEN, "torn: …", "concurrency")
+    exact = Finding("atomic", Verdict.BROKEN, "memory.py:42", "crash-at-line", {"lines": ["…"]})
+    assert combine(["atomic"], {}, [plain, exact])["atomic"].because == "memory.py:42"
 
 
 def test_the_thread_of_an_async_store_is_crashed_in_too():
