@@ -168,7 +168,8 @@ class Visits:
         self.passing = 0
         """Points that are passed now and then only."""
         self._code = Code(())
-        self._struck: set[int] = set()
+        self.struck: dict[int, int] = {}
+        """The process of each task that has reached its line."""
         self._told: dict[tuple[str, int], dict[str, Any]] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._taken = 0
@@ -259,7 +260,7 @@ class Visits:
 
     def _end(self, visit: Visit, strike: Strike) -> Visit:
         proof = self.scenario.proof(self, strike)
-        visit.proven = bool(proof) and strike.crash in self._struck
+        visit.proven = bool(proof) and strike.crash in self.struck
         self._note(visit, strike.crash)
         if visit.proven:
             self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
@@ -269,6 +270,8 @@ class Visits:
     def _note(self, visit: Visit, crash: int) -> None:
         """Put the fault into the history, at the time when the process had ended."""
         open_op = crash * OPS_PER_TASK + len(visit.course.before) - 1
+        if not visit.proven and open_op in self._answers:
+            return  # it came to its end: the line was not reached
         self.zygote.open.pop(open_op, None)
         # Of a server nobody knows what it still has in its buffers: those stay open.
         dead = self.bench.spec.embedded and not visit.course.aside and open_op not in self._answers
@@ -278,7 +281,6 @@ class Visits:
                 self._told["ended", crash]["time_ns"],
                 name="kill",
                 closes=(open_op,) if dead else (),
-                landed=True,
             )
         )
 
@@ -315,8 +317,8 @@ class Visits:
 
     def until_struck(self, number: int) -> bool:
         """Return when that task has reached its line, or ended without."""
-        self.crew.until(lambda: number in self.codes_now() or number in self._struck)
-        return number in self._struck and number not in self.codes
+        self.crew.until(lambda: number in self.codes_now() or number in self.struck)
+        return number in self.struck and number not in self.codes
 
     def until_idle(self, number: int, within_s: float) -> None:
         """Return when that task has ended or has no operation under way, or the time is over."""
@@ -334,7 +336,7 @@ class Visits:
             if kind == "ended":
                 self.codes[event["task"]] = event["code"]
             if kind == "struck":
-                self._struck.add(event["task"])
+                self.struck[event["task"]] = event["pid"]
             if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
             if "task" in event:

@@ -150,7 +150,7 @@ def _striker(task: Task, recorder: Recorder) -> Any:
     def at(here: Point) -> None:
         if here != point:
             return
-        recorder.write("struck", task=task.number, point=task.point)
+        recorder.write("struck", task=task.number, pid=os.getpid())
         if task.strike == "kill-app":
             os.kill(os.getpid(), signal.SIGKILL)
         os.read(0, 1)
