@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
@@ -82,9 +82,14 @@ class Order:
         return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
 
     @property
+    def shown(self) -> str:
+        """The target, without a password."""
+        return without_password(self.target)
+
+    @property
     def command(self) -> str:
         """The command that makes the same plan again."""
-        words = ["holdfast", "check", self.target]
+        words = ["holdfast", "check", self.shown]
         for option, value in (
             ("--config", self.config),
             ("--engine", self.engine),
@@ -147,6 +152,8 @@ class _Run:
     deadline: float
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """What was not tried, by promise."""
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
     refused: list[tuple[Scenario, str]] = field(default_factory=list)
@@ -195,7 +202,7 @@ class _Run:
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:
-                raise VerifyError(f"{self.order.target}: {crew.trouble[0]}")
+                raise VerifyError(f"{self.order.shown}: {crew.trouble[0]}")
             self.stopped = crew.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -226,6 +233,9 @@ class _Run:
             outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
         if asked:
             self.deadline += time.monotonic() - began
+        if outcome.left_out is not None:
+            self._not_run(scenario, outcome.left_out)
+            return
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
@@ -239,8 +249,12 @@ class _Run:
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
         """A fault that was named and is never caused leaves its promises unknown."""
-        if scenario.fault is not None:
-            self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
+        name = scenario.fault or (scenario.name if scenario.aloud else None)
+        if name is not None:
+            # The last one counts: an earlier one may have said "the engine's is taken instead".
+            self.bench.tallies.setdefault(name, FaultTally()).not_run = reason
+        for promise in scenario.tests if scenario.aloud else ():
+            self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
         named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
             self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
@@ -252,9 +266,9 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     findings = [*run.findings, *_below(bench)]
-    promises = combine(order.promises, bench.about["not_claimed"], findings)
+    promises = combine(order.promises, bench.about["not_claimed"], findings, run.left_out)
     return CheckResult(
-        target=bench.about["name"] or order.target,
+        target=bench.about["name"] or order.shown,
         seed=order.seed,
         verdict=overall(promises),
         promises=promises,

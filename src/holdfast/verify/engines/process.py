@@ -264,6 +264,8 @@ class LocalProcess(Block):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us, not a shutdown request to the engine
+                # SIGXFSZ stays ignored, as it is in Python: a full disk is an error, not the end.
+                restore_signals=False,
             )
         self._run_dir.know(self._process.pid)
         if not await_true(self._answers_or_died, self.start_timeout_s):

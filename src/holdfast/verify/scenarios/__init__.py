@@ -1,8 +1,10 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
-from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
+from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
+from holdfast.verify.scenarios.clients import KillClients, PauseClient
+from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
+from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -19,6 +21,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OddContent(),
     OddIds(),
     Damage(),
+    OldRecords(),
     LateRetry(),
     KillClients(),
     PauseClient(),
@@ -26,9 +29,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillEngine(),
     PauseEngine(),
     RestartEngine(),
+    RestartOtherwise(),
+    Upgrade(),
     LostAck(),
     NetworkCut(),
     NoConnections(),
+    EngineDiskFull(),
     Expiry(),
     CrashAtLine(),
     EngineAtLine(),

@@ -35,6 +35,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
     hung: bool = False
+    left_out: str | None = None
+    """It turned out that this target cannot be put to this test, and why."""
 
 
 class Scenario:
@@ -48,6 +50,8 @@ class Scenario:
     tests: tuple[str, ...] = ()
     patient = False
     """Where its fault is asked for by name, it takes the time that it needs."""
+    aloud: bool = False
+    """Causes no fault of a name, and yet is told by its own where it could not be run."""
 
     def reason_not(self, bench: Bench) -> str | None:
         """Why it cannot be run on this target, or None."""

@@ -17,7 +17,7 @@ from holdfast.verify.faults.engine import kill
 from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
-from holdfast.verify.result import FaultTally, Finding
+from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.courses import NOWHERE, Course, course, rewrite_torn
 from holdfast.verify.workload.crew import Crew
@@ -93,8 +93,7 @@ class CrashAtLine(Scenario):
                 except VerifyError as error:
                     if self.fault in bench.named:
                         raise
-                    bench.tallies.setdefault(self.fault, FaultTally(not_run=str(error)))
-                    return Outcome()
+                    return Outcome(left_out=str(error))
                 visits.all(points)
                 outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
                 outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
