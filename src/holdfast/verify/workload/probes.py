@@ -156,7 +156,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     yesterday = plain.Client(Target(open=target.previous))
     accepted, refused = [], []
     try:
-        for number, (words, fields) in enumerate(_CONTENTS):
+        for number, (words, fields) in enumerate(CONTENTS):
             # Ids are younger than some releases; whoever has none makes them up when it reads.
             message = {"role": "user", **fields}
             try:
