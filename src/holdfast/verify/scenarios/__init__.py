@@ -36,8 +36,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     NoConnections(),
     EngineDiskFull(),
     Expiry(),
-    CrashAtLine(),
     EngineAtLine(),
+    CrashAtLine(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]
