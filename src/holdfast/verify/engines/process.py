@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -122,6 +123,16 @@ class LocalProcess(Block):
         self._launch_on_a_port()
         self._ready_after_s = time.monotonic() - begun
         return self
+
+    def adopt(self, data_dir: Path) -> None:
+        """Come up on these data from the next start on; the directory is moved, and its own."""
+        if self.pid is not None:
+            raise UsageError(f"the {self.kind} engine runs: end it before it gets other data")
+        if self._run_dir is None:
+            self._run_dir = RunDir(self._storage)
+        else:
+            shutil.rmtree(self.data_dir)
+        data_dir.rename(self.data_dir)
 
     def stop(self) -> None:
         """End it cleanly; its data stay. Stopping a stopped engine does nothing."""

@@ -13,6 +13,7 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 
@@ -36,6 +37,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     NoConnections(),
     EngineDiskFull(),
     Expiry(),
+    PowerExplore(),
     EngineAtLine(),
     CrashAtLine(),
 )

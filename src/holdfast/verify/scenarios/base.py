@@ -79,9 +79,9 @@ class Bench:
     say: Callable[[str], None]
     require: Durability = Durability.DISK
     """What an ack is held to, whatever level it names."""
-    named: frozenset[str] = frozenset()
-    """The faults that were asked for by name: those are caused to the end."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
+    named: tuple[str, ...] = ()
+    """The faults that were asked for by name: they may take as long as there is time."""
     forge: Forge | None = None
     """Of which clients are forked; without one each is started."""
 
@@ -139,8 +139,8 @@ class Bench:
         crew.write(path, Header(name, claims=self.claimed, **(header or {})))
         history = read_history(path)
         result = judge(history)
-        findings = [*_broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
-        counts = _counts(result)
+        findings = [*broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
+        counts = counts_of(result)
         return Outcome(findings, [counts], crew.hung)
 
     def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
@@ -148,14 +148,15 @@ class Bench:
         return [Finding(p, Verdict.UNKNOWN, because, scenario.name) for p in scenario.tests]
 
 
-def _counts(result: JudgeResult) -> dict[str, int]:
+def counts_of(result: JudgeResult) -> dict[str, int]:
+    """The counts of a verdict, as a check adds them up."""
     counts = dict(result.counts)
     del counts["faults"]
     counts["read_back"] = counts["acknowledged"] - counts["never_read"]
     return counts
 
 
-def _broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
+def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
     """A finding for each promise that an anomaly breaks, whether or not it was aimed at."""
     by_promise: dict[str, list[Anomaly]] = {}
     for anomaly in result.anomalies:
