@@ -20,6 +20,7 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.lines import at_point, find_point
 
 if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
     from holdfast.verify.faults.power.supply import Supply
@@ -206,6 +207,16 @@ class LocalProcess(Block):
         """End it at once and drop what it had not synced; `start` brings it back on the rest."""
         self._running()
         return supply_of(self._supply, self.kind).cut(self._end)
+
+    def kill_at(
+        self, where: str, line: int | str, *, hit: int = 1
+    ) -> contextlib.AbstractContextManager[list[Evidence]]:
+        """Inside the block it is killed when `"package.module:function"` reaches that line.
+
+        The code goes on, as with an engine that died by itself. The evidence is then in the
+        list; `FaultNotProven` at the end of the block where the line was never reached.
+        """
+        return at_point(find_point(where, line, hit=hit), self.kill)
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""

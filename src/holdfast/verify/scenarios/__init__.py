@@ -14,6 +14,7 @@ from holdfast.verify.scenarios.engine import (
     RestartEngine,
 )
 from holdfast.verify.scenarios.explore import PowerExplore
+from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
 
@@ -39,6 +40,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     EngineDiskFull(),
     Expiry(),
     PowerExplore(),
+    EngineAtLine(),
+    CrashAtLine(),
 )
 
-__all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
+__all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]
