@@ -210,6 +210,11 @@ def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) 
     help="What every ack must survive; DISK unless told.",
 )
 @click.option(
+    "--all-configs",
+    is_flag=True,
+    help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
+)
+@click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
 )
 @click.option(
@@ -235,25 +240,36 @@ def check(
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
+    work, shown = (kit.check, report) if not order.all_configs else _card(report_file)
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
         if file is not None:  # now, not after the whole check
             terminal.ensure_writable(file)
-    report.open_with(order.shown)
+    shown.open_with(order.shown)
     try:
         with report.Live().running() as live:
-            result = kit.check(order, live)
+            result = work(order, live)
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)
-    report.show(result)
+    shown.show(result)
     if json_file is not None:
         terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
     if report_file is not None:
         terminal.write_file(iter([html.render(result.to_json())]), report_file)
         report.show_place(report_file)
     ctx.exit(result.exit_code)
+
+
+def _card(report_file: Path | None) -> tuple[Any, Any]:
+    """How a durability card is made, and how it is shown."""
+    if report_file is not None:
+        raise UsageError("--report draws one check: for a durability card take --json")
+    from holdfast.verify import card  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.report import card as shown  # noqa: PLC0415
+
+    return card.make_card, shown
 
 
 @main.command()
@@ -269,6 +285,60 @@ def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
     result = command.judge_file(file)
     terminal.show_verdict(command.render(result), command.to_json(result), json_file)
     ctx.exit(command.EXIT_CODES[result.verdict])
+
+
+@main.group()
+def capsule() -> None:
+    """Keep what a release wrote, and read it back with every later one."""
+
+
+@capsule.command("create")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("target", default="sqlite")
+@click.option("--from", "url", help="Keep this store's data, or this export, as it is.")
+@click.option("--target", "named", help="As the second argument.")
+@click.option("--engine", help="The engine that a function target(engine) gets.")
+@click.option("--engine-version", help="Its version, such as 6.2.")
+@click.option("--config", help="Its configuration, such as rdb-only.")
+@click.option("--namespace", default="default", show_default=True, help="Of --from.")
+@click.option("--prefix", default="", help="Of --from: only sessions whose ids begin so.")
+@click.option("--seed", type=int, default=0, show_default=True, help="What is written.")
+@click.option("--about", default="", help="A sentence for whoever reads it later.")
+def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -> None:
+    """Make a capsule in DIR, an empty or new directory.
+
+    TARGET is one of our stores (sqlite, redis, valkey, postgres), or your own as
+    package.module:target. Sessions of every kind are written through it on a fresh engine, and
+    the engine's data are kept with what must be read back.
+    """
+    from holdfast.verify import capsule as kit  # noqa: PLC0415 - the kit loads when used
+
+    made, refused = kit.create(folder, kit.Origin(target=named or target, **asked))
+    terminal.show_capsule(folder, made, refused)
+
+
+@capsule.command("verify")
+@click.argument(
+    "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--target", help="Read with this store instead of the one that wrote it.")
+@click.option("--engine", help="Read under this engine, such as valkey.")
+@click.option("--engine-version", help="Its version; the newest that is here unless told.")
+@click.option("--config", help="Its configuration; that of the capsule unless told.")
+@json_option
+@click.pass_context
+def capsule_verify(
+    ctx: click.Context, /, folders: tuple[Path, ...], *, as_json: bool, **asked: Any
+) -> None:
+    """Read capsules with today's code, and say exactly what differs.
+
+    Exit 0 same, 1 differs, 2 wrong arguments, 3 cannot be read here, 4 the kit failed.
+    """
+    from holdfast.verify import capsule as kit  # noqa: PLC0415 - the kit loads when used
+
+    reports = [kit.verify(folder, kit.Today(**asked)) for folder in folders]
+    terminal.show_reports(reports, as_json)
+    ctx.exit(kit.worst(reports))
 
 
 @main.command()

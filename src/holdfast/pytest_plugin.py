@@ -21,6 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from holdfast.verify.engines import Engine
     from holdfast.verify.engines.service import Service
+    from holdfast.verify.faults.crash import CrashAt
 
 ENGINES = ("redis", "valkey", "postgres", "chroma", "sqlite")
 MARKERS = {
@@ -32,7 +33,7 @@ MARKERS = {
 }
 
 EngineFactory = Callable[..., Any]
-"""`(config=…, version=…, settings=…, storage=…, port=…) -> Engine`, started; closed after the test."""
+"""`(config=…, version=…, settings=…, storage=…, port=…, power=…) -> Engine`, started; closed after the test."""
 
 _opened_key = pytest.StashKey[list[list[Any]]]()
 _left_out_key = pytest.StashKey[Counter[str]]()
@@ -163,7 +164,7 @@ def _factory_of(kind: str) -> Any:
     def factory(engine_factory: EngineFactory) -> EngineFactory:
         return functools.partial(engine_factory, kind)
 
-    factory.__doc__ = f"Starts {kind} as wanted: config, version, settings, storage, port."
+    factory.__doc__ = f"Starts {kind} as wanted: config, version, settings, storage, port, power."
     return pytest.fixture(name=f"{kind}_engine_factory")(factory)
 
 
@@ -200,6 +201,18 @@ def app_service(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servic
     request.node.stash.setdefault(_opened_key, []).append(opened)
     yield start
     _close_all(opened)
+
+
+@pytest.fixture
+def crash_at() -> Callable[..., CrashAt]:
+    """A crash at a line: `crash_at("mypkg.memory:Store.append", 42).run(write, …)`.
+
+    `write(…)` runs in a child of this process, which is ended by SIGKILL at that line. The
+    line may be a piece of its text. A line that is never reached fails the test.
+    """
+    from holdfast.verify.faults.crash import crash_at  # noqa: PLC0415 - as above
+
+    return crash_at
 
 
 def _check_suite(module: pytest.Module | None) -> None:

@@ -138,6 +138,14 @@ class AckBeforeWrite(Sound):
             behind.append(*item)
 
 
+class NeverSyncs(Sound):
+    """Says done when the kernel has it: enough for SIGKILL, and nothing on the disk."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.db.execute("PRAGMA synchronous=OFF")
+
+
 class Lossy(Sound):
     """Keeps text only: everything else becomes its words."""
 
@@ -457,6 +465,7 @@ keyless = _file(SoundAsync)
 lost_update = _file(LostUpdate)
 torn_batch = _file(TornBatch)
 ack_before_write = _file(AckBeforeWrite)
+never_syncs = _file(NeverSyncs)
 lossy = _file(Lossy)
 resurrects = _file(Resurrects)
 forgets_by_prefix = _file(ForgetsByPrefix)

@@ -17,7 +17,7 @@ REDIS: Final[Mapping[str, Mapping[str, str]]] = {
     "mixed": {"appendonly": "yes", "appendfsync": "everysec", "save": _SAVE_POINTS},
     "no-persistence": {"appendonly": "no", "save": ""},
     # A rewrite is nearly always under way: it begins at 16 kB and again at a tenth more, and
-    # takes a millisecond for each key. While it runs, nothing is synced although appendfsync
+    # takes five milliseconds for each key. While it runs, nothing is synced although appendfsync
     # says always: that is what no-appendfsync-on-rewrite means, and many tuning guides set it.
     "aof-rewriting": {
         **_AOF,
@@ -25,7 +25,15 @@ REDIS: Final[Mapping[str, Mapping[str, str]]] = {
         "no-appendfsync-on-rewrite": "yes",
         "auto-aof-rewrite-percentage": "10",
         "auto-aof-rewrite-min-size": "16kb",
-        "rdb-key-save-delay": "1000",
+        "rdb-key-save-delay": "5000",
+    },
+    # The same while a snapshot is written, which is as good as always here.
+    "aof-saving": {
+        "appendonly": "yes",
+        "save": "1 1",
+        "appendfsync": "always",
+        "no-appendfsync-on-rewrite": "yes",
+        "rdb-key-save-delay": "5000",
     },
     "cluster": {**_AOF, "appendfsync": "always", "cluster-enabled": "yes"},
 }

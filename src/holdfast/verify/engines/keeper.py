@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import shutil
 import signal
@@ -30,6 +31,7 @@ HELD_VARIABLE: Final = "HOLDFAST_RUN_DIR"
 DIR_PREFIX: Final = "holdfast-run-"
 GONE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.001
+_MNT_DETACH: Final = 2
 
 
 class Process(NamedTuple):
@@ -150,17 +152,46 @@ def end_processes(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:
 
 
 def remove_dir(run_dir: str) -> None:
-    """Remove the directory, and the shared memory of a killed PostgreSQL in it."""
+    """Remove the directory, and the shared memory of a killed PostgreSQL in it.
+
+    A disk that is mounted in it goes too; on that one an engine has a run directory of its own.
+    """
     with contextlib.suppress(OSError):
-        for pid_file in Path(run_dir).glob("*/postmaster.pid"):
-            free_shared_memory(pid_file)
+        for place in ("*/postmaster.pid", "*/*/data/postmaster.pid"):
+            for pid_file in Path(run_dir).glob(place):
+                free_shared_memory(pid_file)
+    for mount in reversed(_mounts_in(run_dir)):
+        ctypes.CDLL(None).umount2(mount.encode("utf-8", "surrogateescape"), _MNT_DETACH)
     shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _mounts_in(run_dir: str) -> list[str]:
+    """Where something is mounted below the directory, in the order of mounting."""
+    table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    # The kernel writes a space in a path as its octal number.
+    paths = [re.sub(r"\\([0-7]{3})", _character, line.split(" ")[4]) for line in table]
+    return [path for path in paths if path.startswith(run_dir + "/")]
+
+
+def _character(octal: re.Match[str]) -> str:
+    return chr(int(octal[1], 8))
 
 
 def free_shared_memory(pid_file: Path) -> None:
     """Remove the System V segment that a killed postmaster named in its pid file."""
+    remove_segment(segment_of(pid_file))
+
+
+def segment_of(pid_file: Path) -> int | None:
+    """The System V segment that a postmaster names in its pid file; None if it names none."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        segment = int(pid_file.read_text().splitlines()[6].split()[1])
+        return int(pid_file.read_text().splitlines()[6].split()[1])
+    return None
+
+
+def remove_segment(segment: int | None) -> None:
+    """Remove a System V segment of shared memory."""
+    if segment is not None:
         ctypes.CDLL(None).shmctl(segment, 0, None)  # 0 is IPC_RMID
 
 
@@ -215,8 +246,8 @@ class Keeper:
             sweep(rest)
 
     def clear(self) -> None:
-        """Clear all that is still held."""
-        for run_dir, known in self.held.items():
+        """Clear all that is still held; the last first, as one may lie in an earlier one."""
+        for run_dir, known in reversed(self.held.items()):
             clear(run_dir, known)
 
 

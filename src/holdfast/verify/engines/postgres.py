@@ -78,7 +78,7 @@ class PostgresEngine(ServerEngine):
 
     def replica(self, *, apply_delay_s: float = 0) -> PostgresReplica:
         """A started streaming replica that has caught up with this engine; closed with it."""
-        order = replace(self._order, config="default", port=None)
+        order = replace(self._order.for_another(), config="default")
         follower = PostgresReplica(order, self, apply_delay_s=apply_delay_s)
         self.replicas.append(follower)
         follower.start()
@@ -96,6 +96,15 @@ class PostgresEngine(ServerEngine):
         A child that lives on would hold the shared memory, and the next start would fail.
         """
         return super().kill()
+
+    def power_cut(self) -> Evidence:
+        """End it at once and drop what it had not synced; its shared memory goes too."""
+        pid_file = self.data_dir / "postmaster.pid"
+        segment = keeper.segment_of(pid_file)  # not to be read any more when the power is gone
+        try:
+            return super().power_cut()
+        finally:
+            keeper.remove_segment(segment)
 
     def _take_run_dir(self) -> RunDir:
         """A directory that an engine of this process gave back, where there is one."""

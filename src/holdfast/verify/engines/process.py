@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
@@ -20,6 +20,10 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.lines import at_point, find_point
+
+if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
+    from holdfast.verify.faults.power.supply import Supply
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -48,6 +52,8 @@ class LocalProcess(Block):
         self._log_begins_at = 0
         self.instruments: list[Instrument] = []
         """What it is started under, from its next start on."""
+        self._supply: Supply | None = None
+        """The power of its directory, where that can be cut; closed with it."""
 
     # What each supplies
 
@@ -115,12 +121,15 @@ class LocalProcess(Block):
         """Run it and return when it answers. On data that are there, it comes back on them."""
         if self.pid is not None:
             return self
+        is_first = self._run_dir is None
         if self._run_dir is None:
             self._run_dir = self._take_run_dir()
             self._prepare(self.data_dir)
         begun = time.monotonic()
         self._launch_on_a_port()
         self._ready_after_s = time.monotonic() - begun
+        if is_first and self._supply is not None:
+            self._supply.settle()
         return self
 
     def adopt(self, data_dir: Path) -> None:
@@ -165,6 +174,8 @@ class LocalProcess(Block):
         if self._port is not None:
             self._port.release()
             self._port = None
+        if self._supply is not None:
+            self._supply.close()
 
     def log(self, lines: int = 40) -> str:
         """The last lines of its own log."""
@@ -172,7 +183,9 @@ class LocalProcess(Block):
             return ""
         with contextlib.suppress(FileNotFoundError), self._log_path().open("rb") as log:
             log.seek(max(0, self._log_path().stat().st_size - _LOG_BYTES_MAX))
-            return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
+            # A power cut may leave the length of what was written, and zeros in its place.
+            words = log.read().replace(b"\0", b"").decode("utf-8", "replace")
+            return "\n".join(words.splitlines()[-lines:])
         return ""
 
     def _enter(self) -> object:
@@ -189,6 +202,21 @@ class LocalProcess(Block):
             f"{len(pids)} processes of {self.kind} ended by SIGKILL, {pid} reaped",
             {"pids": pids, "exit_code": -signal.SIGKILL},
         )
+
+    def power_cut(self) -> Evidence:
+        """End it at once and drop what it had not synced; `start` brings it back on the rest."""
+        self._running()
+        return supply_of(self._supply, self.kind).cut(self._end)
+
+    def kill_at(
+        self, where: str, line: int | str, *, hit: int = 1
+    ) -> contextlib.AbstractContextManager[list[Evidence]]:
+        """Inside the block it is killed when `"package.module:function"` reaches that line.
+
+        The code goes on, as with an engine that died by itself. The evidence is then in the
+        list; `FaultNotProven` at the end of the block where the line was never reached.
+        """
+        return at_point(find_point(where, line, hit=hit), self.kill)
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""
@@ -309,6 +337,13 @@ class LocalProcess(Block):
         if left:
             raise FaultNotProven(f"{self.kind} was sent SIGKILL; still running: {left}")
         return pids
+
+
+def supply_of(supply: Supply | None, kind: str) -> Supply:
+    """The power that can be cut; `UsageError` where an engine was started without."""
+    if supply is None:
+        raise UsageError(f"the {kind} engine was started without power: start_engine(power='best')")
+    return supply
 
 
 def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:

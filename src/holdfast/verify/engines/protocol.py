@@ -97,6 +97,18 @@ class Restartable(Protocol):
 
 
 @runtime_checkable
+class PowerCuttable(Protocol):
+    """Can lose what is not on the disk, where it was started with `power`."""
+
+    def power_cut(self) -> Evidence:
+        """End it at once and drop what it had not synced; `start` brings it back on the rest.
+
+        Facts: `mechanism`, `unsynced_bytes`, `took_ms`, and `at_ns`, the instant of the cut on
+        the monotonic clock. `UsageError` where it was started without `power`.
+        """
+
+
+@runtime_checkable
 class Replicable(Protocol):
     """Can have a streaming replica whose lag we control."""
 

@@ -13,13 +13,16 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from holdfast.errors import UsageError
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.instrument import Instrument
+
+if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
+    from holdfast.verify.faults.power.supply import Supply
 
 PROVIDERS: Final[dict[str, str]] = {
     "local": "holdfast.verify.engines.local",
@@ -28,6 +31,8 @@ PROVIDERS: Final[dict[str, str]] = {
     "url": "holdfast.verify.engines.url",
 }
 """Name of the provider -> module that has its two functions."""
+
+_POWER: Final = "holdfast.verify.faults.power"
 
 PROVIDER_VARIABLE: Final = "HOLDFAST_PROVIDER"
 """Environment variable that names the provider where the caller names none."""
@@ -62,6 +67,14 @@ class Order:
     """None takes a free one."""
     instruments: tuple[Instrument, ...] = ()
     """What a local process is started under."""
+    supply: Supply | None = None
+    """The power of its directory, which it closes in the end; None where nobody cuts that."""
+
+    def for_another(self) -> Order:
+        """The same for a second engine beside it: another port, and nobody's power but its own."""
+        storage: Storage = self.storage if self.supply is None else "memory"
+        kept = tuple(one for one in self.instruments if one not in _instruments(self.supply))
+        return replace(self, port=None, storage=storage, supply=None, instruments=kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,10 @@ class Found:
     """Path, image or address; where not found, the places looked at."""
     how_to_get: str = ""
     """The exact command that brings it; empty where it is already here."""
+
+
+def _instruments(supply: Supply | None) -> tuple[Instrument, ...]:
+    return () if supply is None else supply.instruments
 
 
 class Provider(NamedTuple):
@@ -104,6 +121,7 @@ def open_engine(
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
+    power: str | None = None,
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
@@ -117,7 +135,28 @@ def open_engine(
         port=port,
         instruments=tuple(instruments),
     )
-    return load_provider(provider).open_engine(order)
+    supplier = load_provider(provider).open_engine
+    return supplier(order) if power is None else _powered(order, supplier, power)
+
+
+def _powered(order: Order, supplier: Callable[[Order], Engine], power: str) -> Engine:
+    """The engine on a directory of which the power can be cut."""
+    if order.config == "cluster" or supplier.__module__ != PROVIDERS["local"]:
+        raise UsageError("only the power of one engine of the provider local can be cut")
+    supply = open_power(power)
+    try:
+        instruments = (*order.instruments, *supply.instruments)
+        return supplier(
+            replace(order, storage=supply.directory, supply=supply, instruments=instruments)
+        )
+    except BaseException:
+        supply.close()
+        raise
+
+
+def open_power(mechanism: str) -> Supply:
+    """A directory of which the power can be cut; see `holdfast.verify.faults.power`."""
+    return cast("Supply", importlib.import_module(_POWER).open_supply(mechanism))
 
 
 def start_engine(
@@ -130,12 +169,14 @@ def start_engine(
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
+    power: str | None = None,
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
 
     `config` is a named configuration such as `aof-always`, `settings` are the engine's own
     on top of it, `version` is a prefix such as `7`, `storage` is `memory`, `disk` or a
-    directory in which the engine's own one is made.
+    directory in which the engine's own one is made. With `power` (`best`, `block`, `trace` or
+    `shim`) its storage is one of which the power can be cut: `engine.power_cut()`.
     """
     engine = open_engine(
         kind,
@@ -146,6 +187,7 @@ def start_engine(
         storage=storage,
         port=port,
         instruments=instruments,
+        power=power,
     )
     try:
         return engine.start()

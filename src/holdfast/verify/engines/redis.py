@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven
@@ -44,7 +43,7 @@ class RedisEngine(ServerEngine):
         """A started replica that has caught up with this engine; closed with it."""
         # By default the primary waits five seconds for more replicas before it sends anything.
         self.call("CONFIG", "SET", "repl-diskless-sync-delay", "0")
-        follower = RedisReplica(replace(self._order, port=None), self)
+        follower = RedisReplica(self._order.for_another(), self)
         self.replicas.append(follower)
         follower.start()
         return follower

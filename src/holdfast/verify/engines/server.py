@@ -23,6 +23,7 @@ class ServerEngine(LocalProcess):
 
     def __init__(self, order: Order) -> None:
         super().__init__(order.kind, order.storage, order.port)
+        self._supply = order.supply
         self.instruments.extend(order.instruments)
         self.config = order.config
         self.settings = settings_of(order.kind, order.config, order.settings)

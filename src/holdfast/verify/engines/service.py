@@ -14,7 +14,7 @@ from holdfast.verify.engines.listening import listens
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import START_TIMEOUT_S, LocalProcess
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Storage
+from holdfast.verify.engines.providers import Storage, open_power
 from holdfast.verify.engines.wire import http_status
 
 _PROBE_TIMEOUT_S: Final = 5.0
@@ -26,7 +26,8 @@ class Service(LocalProcess):
 
     In `command` and in the values of `env`, `{port}`, `{data_dir}` and `{url}` are filled in.
     The environment has PORT and DATA_DIR besides. Port and data directory are the same after
-    every restart, and go with `close`.
+    every restart, and go with `close`. With `power` the data directory is on a disk of which the
+    power can be cut.
     """
 
     provider = "local"
@@ -41,8 +42,13 @@ class Service(LocalProcess):
         port: int | None = None,
         storage: Storage = "memory",
         start_timeout_s: float = START_TIMEOUT_S,
+        power: str | None = None,
     ) -> None:
-        super().__init__("service", storage, port)
+        supply = None if power is None else open_power(power)
+        super().__init__("service", storage if supply is None else supply.directory, port)
+        if supply is not None:
+            self._supply = supply
+            self.instruments.extend(supply.instruments)
         self.command = shlex.split(command) if isinstance(command, str) else list(command)
         if not self.command:
             raise UsageError("a service needs a command")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -10,8 +11,11 @@ from holdfast.errors import UsageError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.process import supply_of
+from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
 from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.instrument import Instrument
 
 
 class SqliteEngine(Block):
@@ -27,6 +31,7 @@ class SqliteEngine(Block):
             raise UsageError("SQLite has no server to configure: set pragmas where you open it")
         self.binary = choose_binary(order.kind, order.version)
         self._storage = order.storage
+        self._supply = order.supply
         self._owner = os.getpid()
         self._run_dir: RunDir | None = None
 
@@ -57,6 +62,8 @@ class SqliteEngine(Block):
         if self._run_dir is None:
             self._run_dir = RunDir(self._storage)
             self.data_dir.mkdir(mode=0o700)
+            if self._supply is not None:
+                self._supply.settle()
         return self
 
     def stop(self) -> None:
@@ -67,6 +74,17 @@ class SqliteEngine(Block):
         if self._run_dir is not None and os.getpid() == self._owner:
             self._run_dir.clear()
             self._run_dir = None
+        if self._supply is not None:
+            self._supply.close()
+
+    @property
+    def instruments(self) -> tuple[Instrument, ...]:
+        """What a process that opens the file must be started under, so that its power counts."""
+        return () if self._supply is None else self._supply.instruments
+
+    def power_cut(self, end: Callable[[], object] = lambda: None) -> Evidence:
+        """Drop what is not on the disk. `end` ends every process that has the file open."""
+        return supply_of(self._supply, self.kind).cut(end)
 
     def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
         """Always empty: SQLite keeps none."""

@@ -1,6 +1,7 @@
 """Faults, each of which proves that it landed: it returns `Evidence` or raises `FaultNotProven`."""
 
 from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.faults.crash import CrashAt, crash_at
 from holdfast.verify.faults.disk import FileSizeLimit, SmallDisk, disk_of
 from holdfast.verify.faults.engine import kill, paused, reconfigure
 from holdfast.verify.faults.files import MovedAway, ReadOnly
@@ -12,6 +13,7 @@ from holdfast.verify.faults.wire import Armed
 __all__ = [
     "Armed",
     "ConnectionsHeld",
+    "CrashAt",
     "Evidence",
     "FileSizeLimit",
     "MemoryLimit",
@@ -19,6 +21,7 @@ __all__ = [
     "Proxy",
     "ReadOnly",
     "SmallDisk",
+    "crash_at",
     "disk_of",
     "kill",
     "kill_tree",

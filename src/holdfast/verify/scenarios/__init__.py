@@ -14,7 +14,9 @@ from holdfast.verify.scenarios.engine import (
     RestartEngine,
 )
 from holdfast.verify.scenarios.explore import PowerExplore
+from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
+from holdfast.verify.scenarios.power import PowerCut
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -27,6 +29,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PauseClient(),
     DiskFull(),
     KillEngine(),
+    PowerCut(),
     PauseEngine(),
     RestartEngine(),
     RestartOtherwise(),
@@ -37,6 +40,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     EngineDiskFull(),
     Expiry(),
     PowerExplore(),
+    EngineAtLine(),
+    CrashAtLine(),
 )
 
-__all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
+__all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]

@@ -61,6 +61,8 @@ class Crew:
         self.faults: list[Event] = []
         self.trouble: list[str] = []
         self.hung = False
+        self._dark: list[tuple[int, int]] = []
+        """The times in which nothing that a client heard is worth anything."""
         self.instruments: list[Instrument] = []
         """What clients are started under, from the next one on."""
         self._folder, self._forge = folder, forge
@@ -88,6 +90,7 @@ class Crew:
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
+        serve: bool = False,
         look: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
@@ -101,6 +104,7 @@ class Crew:
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
+            "serve": serve,
             "look": look,
         }
         hired = [
@@ -199,6 +203,22 @@ class Crew:
         self.faults.append(Event("fault", now_ns, name=name, closes=closes, landed=landed))
         return now_ns
 
+    def lost_power(self, since_ns: int, *, dead: Sequence[ClientProcess] = ()) -> int:
+        """The power was off from then until now; how many operations that caught.
+
+        What was answered meanwhile was answered by a machine that was no longer there, so its
+        outcome is unknown. Operations of clients that died with it will never be done.
+        """
+        self.until(lambda: False, within_s=0)
+        self._dark.append((since_ns, time.monotonic_ns()))
+        caught = [
+            (client, number)
+            for client in self.clients
+            for number in [*client.open, *client.ended_since(since_ns)]
+        ]
+        self.note_fault("power", closes=tuple(op for client, op in caught if client in dead))
+        return len(caught)
+
     def stop(self) -> None:
         """Let every client finish what it is in; one that cannot is killed, and noted."""
         for client in self.clients:
@@ -252,8 +272,17 @@ class Crew:
 
     def write(self, path: Path, header: Header) -> None:
         """The history of all of them, in the order of time."""
-        events = [_event(raw) for raw in self.raw_events() if raw["type"] in _EVENT_TYPES]
+        events = [
+            _event(self._seen(raw)) for raw in self.raw_events() if raw["type"] in _EVENT_TYPES
+        ]
         write_history(path, header, [*events, *self.faults])
+
+    def _seen(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """An event as it counts: an answer without power is none."""
+        dark = any(since <= raw["time_ns"] <= until for since, until in self._dark)
+        if not dark or raw["type"] == "invoke":
+            return raw
+        return {"type": "info", "time_ns": raw["time_ns"], "op": raw["op"]}
 
     def first_ready(self) -> dict[str, Any]:
         """What the first client that opened the target told about it."""

@@ -60,6 +60,8 @@ class Shape:
     """After so many steps a client moves on to new sessions, so that reads stay small."""
     keyed: bool = True
     forgets: bool = True
+    appends_only: bool = False
+    """One turn after another, as fast as the store takes them."""
 
 
 def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
@@ -101,15 +103,21 @@ class _Planner:
         self._shape = shape
         self._numbers = itertools.count(1)
         self._own: deque[Step] = deque(maxlen=REMEMBERED)
-        self._kinds = {
-            "single": 26,
-            "batch": 26,
-            "turn": 10,
-            "read": 14,
-            "window": 14,
-            "retry": 8 if shape.keyed else 0,
-            "forget": 2 if shape.forgets else 0,
-        }
+        self._kinds = (
+            {
+                "pair": 1,
+            }
+            if shape.appends_only
+            else {
+                "single": 26,
+                "batch": 26,
+                "turn": 10,
+                "read": 14,
+                "window": 14,
+                "retry": 8 if shape.keyed else 0,
+                "forget": 2 if shape.forgets else 0,
+            }
+        )
 
     def steps(self) -> Iterator[Step]:
         names, weights = list(self._kinds), list(self._kinds.values())
@@ -124,6 +132,8 @@ class _Planner:
             yield self._append(session, 1)
         elif kind == "batch":
             yield self._append(session, self._chance.randint(2, BATCH_MAX))
+        elif kind == "pair":
+            yield self._append(session, 2)
         elif kind == "turn":  # as an agent does: read, generate, write question and answer
             yield Step("history", session)
             yield Step("think", think_ms=self._chance.randint(1, THINK_MS_MAX))

@@ -106,9 +106,19 @@ class ClientProcess:
         """Whether it could write and read after that time."""
         return min(self.last_ok_ns["append"], self.last_ok_ns["history"]) > time_ns
 
+    def ended_since(self, time_ns: int) -> list[int]:
+        """Operations that were begun before that time, and ended after it."""
+        begun = {e["op"] for e in self.events if e["type"] == "invoke" and e["time_ns"] < time_ns}
+        ended = [
+            e["op"]
+            for e in reversed(self.events)
+            if e["type"] in _COMPLETIONS and e["time_ns"] >= time_ns
+        ]
+        return [number for number in ended if number in begun]
+
     def go(self) -> None:
         """Let it begin."""
-        self._tell(b"go\n")
+        self.tell(b"go\n")
 
     def stop(self) -> None:
         """Ask it to end after the operation that it is in."""
@@ -147,7 +157,8 @@ class ClientProcess:
         lines = self._log.read_bytes()[-_LOG_BYTES_MAX:].decode(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
-    def _tell(self, word: bytes) -> None:
+    def tell(self, word: bytes) -> None:
+        """Send it something; one that is gone does not hear it."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(word)

@@ -1,0 +1,272 @@
+"""The durability card: every configuration of an engine, SIGKILL beside power cuts, counted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import platform
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from holdfast._version import __version__
+from holdfast.errors import EngineFailed, UsageError, VerifyError
+from holdfast.model import Durability
+from holdfast.verify.check import Order, Watcher
+from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import CONFIGS
+from holdfast.verify.engines.protocol import Killable, PowerCuttable
+from holdfast.verify.engines.sqlite import SqliteEngine
+from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
+from holdfast.verify.scenarios.moments import await_moment
+from holdfast.verify.scenarios.power import why_not
+from holdfast.verify.spec import OURS, TargetSpec, view_of
+from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import Forge, open_forge
+from holdfast.verify.workload.plan import Shape, Step
+from holdfast.verify.workload.process import ClientProcess
+
+ROUNDS: Final = 5
+ROUNDS_MIN: Final = 1
+CLIENTS: Final = 2
+ACKS: Final = (80, 240)
+"""Appends acknowledged in a round before the fault comes: at least, at most."""
+LOAD_S: Final = (0.3, 1.4)
+"""So long clients write before a power cut: a policy that syncs every second must have done so."""
+_SHAPE: Final = Shape("", sessions=1, steps_per_session=25, keyed=False, appends_only=True)
+READ_ATTEMPTS: Final = 20
+_SEVERAL: Final = ("cluster", "replica")
+_PRAGMAS: Final = "holdfast.verify.adapters.sqlite_pragmas"
+_CHROMA: Final = "holdfast.verify.adapters.chroma_log"
+BESIDE: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "sqlite": {
+        name.replace("_", "+").upper(): ("sqlite", f"{_PRAGMAS}:{name}")
+        for name in ("delete_full", "delete_extra", "wal_full", "wal_normal", "wal_off")
+    },
+    "chroma": {
+        "server": ("chroma", f"{_CHROMA}:server_queued"),
+        "server, index written": ("chroma", f"{_CHROMA}:server_indexed"),
+        "library": ("sqlite", f"{_CHROMA}:library_queued"),
+        "library, index written": ("sqlite", f"{_CHROMA}:library_indexed"),
+    },
+}
+"""What is measured beside our own store: a name for the row -> the engine and the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row of the card: a target on an engine of this configuration."""
+
+    row: str
+    target: str
+    kind: str
+    config: str | None
+    version: str | None
+
+
+def make_card(order: Order, watcher: Watcher) -> Card:
+    """Measure every configuration of the target's engine under SIGKILL and under power cuts."""
+    began = time.monotonic()
+    subjects = subjects_of(order)
+    faults = [fault for fault in SURVIVES if fault in order.wanted_faults]
+    if not faults:
+        raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
+    rounds = max(ROUNDS_MIN, round(ROUNDS * order.scale))
+    rows: list[Row] = []
+    versions: dict[str, str | None] = {}
+    for subject in subjects:
+        for fault in faults:
+            watcher.say(f"{subject.row}: {fault}")
+            row, version = measure(subject, fault, order.seed, rounds)
+            rows.append(row)
+            versions[subject.kind] = version or versions.get(subject.kind)
+            watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[order.require])))
+    if order.target == "sqlite":
+        versions["sqlite3 of Python"] = sqlite3.sqlite_version
+    environment = {
+        "holdfast": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "engine": versions,
+        "took_s": round(time.monotonic() - began, 1),
+    }
+    require = Durability[order.require]
+    return Card(order.target, order.seed, require, tuple(rows), environment, order.command)
+
+
+def subjects_of(order: Order) -> list[Subject]:
+    """Our own store on every configuration of its engine, and what stands beside it."""
+    kind = order.target
+    if kind not in CONFIGS:
+        raise UsageError(f"--all-configs is for one of our own: {', '.join(CONFIGS)}")
+    if order.config is not None:
+        raise UsageError("--all-configs takes every configuration: leave --config out")
+    version = order.engine_version
+    ours = [
+        Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
+        for config in CONFIGS[kind]
+        if config not in _SEVERAL and kind in OURS
+    ]
+    beside = BESIDE.get(kind, {}).items()
+    return ours + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
+
+
+def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
+    """One configuration under one fault, so many times; and the version of its engine."""
+    row = Row(subject.row, fault, not_run=why_not() if fault == "power" else None)
+    version = None
+    while row.not_run is None and len(row.losses) < rounds:
+        version = _on_one_engine(subject, row, seed, rounds)
+    return row, version
+
+
+def _on_one_engine(subject: Subject, row: Row, seed: int, rounds: int) -> str:
+    """Rounds on the same data, as long as it can be read at all."""
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(
+            start_engine(
+                subject.kind,
+                config=subject.config,
+                version=subject.version,
+                # SIGKILL leaves what the kernel has, wherever that is; a slow disk would only
+                # hold up the writes of some policies, and that is not the question here.
+                storage="memory",
+                power="best" if row.fault == "power" else None,
+            )
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
+        work = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
+        stack.callback(work.close)
+        try:
+            while len(row.losses) < rounds:
+                row.losses.append(work.round(len(row.losses)))
+                if row.losses[-1].trouble:
+                    break
+        except VerifyError as error:
+            row.not_run = str(error)
+        return engine.version
+
+
+@dataclass(slots=True)
+class _Measure:
+    """Rounds on one engine: write, strike, look what is left."""
+
+    engine: Engine
+    spec: TargetSpec
+    folder: Path
+    row: Row
+    seed: int
+    chance: random.Random = field(init=False)
+    forge: Forge | None = None
+    """Of which later clients are forked: the first has told what they need."""
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"{self.seed}/{self.row.config}/{self.row.fault}")  # noqa: S311
+        self.spec = replace(self.spec, engine=view_of(self.engine))
+
+    def round(self, number: int) -> Loss:
+        """Clients write as fast as they can, the fault comes, another client reads it all."""
+        shape = replace(_SHAPE, name=f"r{number}")
+        with self._crew(f"{self.row.fault}.{number}") as crew:
+            working = crew.hire(CLIENTS, shape=shape)
+            if len(working) < CLIENTS:
+                raise VerifyError(crew.trouble[0])
+            self._hear(working[0].ready or {})
+            for client in working:
+                client.go()
+            if not crew.until_acknowledged(self.chance.randint(*ACKS)):
+                raise VerifyError(f"it acknowledged only {crew.acknowledged()} appends in time")
+            if self.row.fault == "power":
+                crew.until(lambda: False, within_s=self.chance.uniform(*LOAD_S))
+            await_moment(self.engine, crew)
+            if crew.trouble:
+                raise VerifyError(crew.trouble[0])
+            at_ns, unsynced = self._strike(working)
+            crew.until(lambda: False, within_s=0)
+            acked = list(_acked(working))
+            found, trouble = self._look(crew, acked)
+            return loss_of(acked, found, at_ns, unsynced_bytes=unsynced, trouble=trouble)
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self.forge is not None:
+            self.forge.close()
+
+    def _hear(self, told: Mapping[str, Any]) -> None:
+        """What a client told of the store when it had opened it."""
+        self.row.level = told.get("level")
+        if self.forge is None:
+            self.forge = open_forge(told.get("modules", []), self.folder)
+
+    def _crew(self, name: str) -> Crew:
+        crew = Crew(
+            self.spec, self.folder, name=name, seed=self.seed, bounds=Bounds(), forge=self.forge
+        )
+        if isinstance(self.engine, SqliteEngine):
+            crew.instruments.extend(self.engine.instruments)
+        return crew
+
+    def _strike(self, working: list[ClientProcess]) -> tuple[int, int]:
+        """The fault; its instant, after which nothing counts, and what it dropped."""
+        end = functools.partial(_end, working)
+        if self.row.fault == "kill":
+            if not isinstance(self.engine, SqliteEngine):
+                cast("Killable", self.engine).kill()
+            end()
+            return time.monotonic_ns(), 0
+        if isinstance(self.engine, SqliteEngine):
+            evidence = self.engine.power_cut(end)
+        else:
+            evidence = cast("PowerCuttable", self.engine).power_cut()
+            end()
+        self.row.mechanism = str(evidence.facts["mechanism"])
+        return int(evidence.facts["at_ns"]), int(evidence.facts["unsynced_bytes"])
+
+    def _look(self, crew: Crew, acked: list[Acked]) -> tuple[dict[str, list[str]], str | None]:
+        """What every session shows now; and why not, where it cannot be read any more."""
+        try:
+            self.engine.start()
+        except EngineFailed as error:
+            return {}, f"it does not start any more: {error}"
+        script = [Step("history", session) for session in dict.fromkeys(a.session for a in acked)]
+        readers = crew.hire(scripts=[script], attempts=READ_ATTEMPTS)
+        for reader in readers:
+            reader.go()
+            crew.until(lambda: not reader.alive, within_s=crew.bounds.recover_s)  # noqa: B023
+            found = dict(_read(reader))
+            missing = [step.session for step in script if step.session not in found]
+            return found, _why(reader) if missing else None
+        return {}, crew.trouble[0]
+
+
+def _acked(clients: list[ClientProcess]) -> Iterator[Acked]:
+    for client in clients:
+        asked = {e["op"]: e for e in client.events if e["type"] == "invoke"}
+        for event in client.events:
+            if event["type"] == "ok":
+                invoke = asked[event["op"]]
+                yield Acked(invoke["session"], event["time_ns"], tuple(invoke["messages"]))
+
+
+def _read(reader: ClientProcess) -> Iterator[tuple[str, list[str]]]:
+    asked = {e["op"]: e for e in reader.events if e["type"] == "invoke"}
+    for event in reader.events:
+        if event["type"] == "ok":
+            yield asked[event["op"]]["session"], event["messages"]
+
+
+def _why(reader: ClientProcess) -> str:
+    """Why not everything was read."""
+    errors = [event["error"] for event in reader.events if "error" in event]
+    return f"it cannot be read: {errors[-1]}" if errors else "it could not be read in time"
+
+
+def _end(clients: list[ClientProcess]) -> None:
+    for client in clients:
+        if client.alive:
+            client.kill()

@@ -1,0 +1,150 @@
+"""The durability card: what each configuration lost, by fault. Pure: counts in, verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from holdfast.model import Durability
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import EXIT_CODES
+
+SURVIVES: Final[Mapping[str, Durability]] = {"kill": Durability.PROCESS, "power": Durability.DISK}
+"""The level at which an ack survives the fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """An append that was acknowledged: where, when, and what was in it."""
+
+    session: str
+    time_ns: int
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One fault: how many acknowledged appends were gone after it."""
+
+    acknowledged: int
+    lost: int
+    window_ms: float = 0.0
+    """From the oldest ack that was lost to the fault; 0 where none was."""
+    halved: int = 0
+    """Sessions of which some acknowledged appends are there and others are not."""
+    torn: int = 0
+    """Acknowledged appends of which a part is there."""
+    unsynced_bytes: int = 0
+    trouble: str | None = None
+    """Why nothing can be read any more: then everything counts as lost."""
+
+
+def loss_of(
+    acked: Iterable[Acked],
+    found: Mapping[str, Iterable[str]],
+    at_ns: int,
+    *,
+    unsynced_bytes: int = 0,
+    trouble: str | None = None,
+) -> Loss:
+    """Compare what was acknowledged before the fault with what is there after it."""
+    every = [one for one in acked if one.time_ns <= at_ns]
+    there = {session: set(messages) for session, messages in found.items()}
+    nothing: set[str] = set()
+    gone = [one for one in every if not there.get(one.session, nothing).issuperset(one.messages)]
+    lost = {id(one) for one in gone}
+    kept_in = {one.session for one in every if id(one) not in lost}
+    return Loss(
+        acknowledged=len(every),
+        lost=len(gone),
+        window_ms=max(((at_ns - one.time_ns) / 1e6 for one in gone), default=0.0),
+        halved=len(kept_in & {one.session for one in gone}),
+        torn=sum(bool(there.get(one.session, nothing) & set(one.messages)) for one in gone),
+        unsynced_bytes=unsynced_bytes,
+        trouble=trouble,
+    )
+
+
+@dataclass(slots=True)
+class Row:
+    """One configuration under one fault."""
+
+    config: str
+    fault: str
+    level: str | None = None
+    """What its acks say that they survive."""
+    mechanism: str = ""
+    losses: list[Loss] = field(default_factory=list)
+    not_run: str | None = None
+
+    @property
+    def acknowledged(self) -> int:
+        """By all rounds."""
+        return sum(loss.acknowledged for loss in self.losses)
+
+    @property
+    def lost(self) -> int:
+        """By all rounds."""
+        return sum(loss.lost for loss in self.losses)
+
+    @property
+    def losing(self) -> int:
+        """How many of the faults lost something."""
+        return sum(loss.lost > 0 for loss in self.losses)
+
+    @property
+    def window_ms(self) -> float:
+        """The longest."""
+        return max((loss.window_ms for loss in self.losses), default=0.0)
+
+    def verdict(self, require: Durability) -> Verdict:
+        """Broken where an ack was lost that had to survive; unknown where nothing was caused."""
+        if require < SURVIVES[self.fault]:
+            return Verdict.NOT_CLAIMED
+        if self.lost:
+            return Verdict.BROKEN
+        return Verdict.KEPT if self.acknowledged and self.not_run is None else Verdict.UNKNOWN
+
+    def to_json(self, require: Durability) -> dict[str, Any]:
+        """For machines."""
+        totals = {name: getattr(self, name) for name in ("acknowledged", "lost", "losing")}
+        window_ms = round(self.window_ms, 1)
+        verdict = str(self.verdict(require))
+        return {**asdict(self), **totals, "window_ms": window_ms, "verdict": verdict}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Every configuration of one kind of engine, under SIGKILL and under power cuts."""
+
+    target: str
+    seed: int
+    require: Durability
+    rows: tuple[Row, ...]
+    environment: Mapping[str, Any]
+    repeat: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all rows that an ack is held to."""
+        found = [row.verdict(self.require) for row in self.rows]
+        worst = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
+        return next((verdict for verdict in worst if verdict in found), Verdict.UNKNOWN)
+
+    @property
+    def exit_code(self) -> int:
+        """0 kept, 1 broken, 3 unknown."""
+        return EXIT_CODES[self.verdict]
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines. Fields are added in later releases, never renamed."""
+        return {
+            "target": self.target,
+            "seed": self.seed,
+            "verdict": str(self.verdict),
+            "require": self.require.name,
+            "rows": [row.to_json(self.require) for row in self.rows],
+            "environment": dict(self.environment),
+            "repeat": self.repeat,
+        }

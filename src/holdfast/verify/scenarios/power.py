@@ -1,0 +1,176 @@
+"""The power goes: whatever was not on the disk is gone, and what was acknowledged must be there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from holdfast.errors import EngineFailed, VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.protocol import Evidence, PowerCuttable
+from holdfast.verify.engines.sqlite import SqliteEngine
+from holdfast.verify.faults.power import open_supply
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome
+from holdfast.verify.scenarios.engine import EngineFault
+from holdfast.verify.scenarios.moments import await_moment
+from holdfast.verify.spec import view_of
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+
+CLIENTS: Final = 2
+ROUNDS: Final = 3
+
+
+@dataclass(slots=True)
+class _Cuts:
+    """What all cuts of a scenario did together."""
+
+    mechanism: str = ""
+    cuts: int = 0
+    unsynced_bytes: int = 0
+    in_flight: int = 0
+
+    def add(self, evidence: Evidence, in_flight: int) -> None:
+        self.mechanism = str(evidence.facts["mechanism"])
+        self.cuts += 1
+        self.unsynced_bytes += int(evidence.facts["unsynced_bytes"])
+        self.in_flight += in_flight
+
+    def facts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def words(self) -> str:
+        return (
+            f"{self.cuts} power cuts ({self.mechanism}), {self.in_flight} operations in flight, "
+            f"{self.unsynced_bytes} unsynced bytes dropped"
+        )
+
+
+class _NeverBack(VerifyError):
+    """The engine does not start on what a cut left: everything in it is lost."""
+
+
+class PowerCut(EngineFault):
+    """Cut the power under load, several times; an own engine of the same kind stands for it."""
+
+    name = "power-cut"
+    about = "the power is cut under load, and comes back"
+    fault = "power"
+    tests = ("durable", "atomic")
+    rounds = ROUNDS
+    gone = True
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine that we can start, and a machine on which we may cut."""
+        if bench.require < Durability.DISK:
+            return f"--require {bench.require.name}: a power cut may lose what was acknowledged"
+        if bench.engine is None:
+            return "the target brings its own engine or files, whose power is not ours to cut"
+        if bench.engine.provider != "local" or bench.engine.config in ("cluster", "replica"):
+            return "only the power of one engine of the provider local can be cut"
+        return why_not()
+
+    def run(self, bench: Bench) -> Outcome:
+        """Several rounds, then the verdict."""
+        with powered(bench.engine) as engine:
+            spec = replace(bench.spec, engine=view_of(engine))
+            own = replace(bench, engine=engine, spec=spec)
+            self._cuts = _Cuts()
+            try:
+                outcome = self._embedded(own) if spec.embedded else super().run(own)
+            except _NeverBack as error:
+                outcome = self._lost_all(error)
+        outcome.findings = [self._with_evidence(finding) for finding in outcome.findings]
+        return outcome
+
+    @property
+    def kept(self) -> str:  # type: ignore[override]
+        """Why a promise is kept, in words."""
+        return self._cuts.words()
+
+    def strike(
+        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+    ) -> tuple[int, Evidence, int]:
+        """Cut, and start it again on what is left."""
+        del met
+        await_moment(bench.engine, crew)
+        evidence = cast("PowerCuttable", bench.engine).power_cut()
+        in_flight = self._note(crew, evidence)
+        began_ns = crew.faults[-1].time_ns
+        come_back(cast("Engine", bench.engine))
+        return began_ns, evidence, in_flight
+
+    def _embedded(self, bench: Bench) -> Outcome:
+        """The clients are the engine: they go with the power, and others come after them."""
+        engine = cast("SqliteEngine", bench.engine)
+        with bench.crew(self) as crew:
+            crew.instruments.extend(engine.instruments)
+            # They open the store when it is their turn: what is open at a cut is dead after it.
+            shape = bench.shape(self.name)
+            waiting = crew.hire(CLIENTS * self.rounds, shape=shape, lazy=True)
+            for _ in range(len(waiting) // CLIENTS):
+                working = [waiting.pop() for _ in range(CLIENTS)]
+                for client in working:
+                    client.go()
+                crew.until_acknowledged(bench.amount(40))
+                evidence = engine.power_cut(functools.partial(_end, working))
+                in_flight = self._note(crew, evidence, dead=working)
+                bench.landed(self.fault, evidence.seen, in_flight=in_flight)
+            return bench.conclude(self, crew, self.kept)
+
+    def _note(self, crew: Crew, evidence: Evidence, dead: list[ClientProcess] | None = None) -> int:
+        in_flight = crew.lost_power(int(evidence.facts["at_ns"]), dead=dead or ())
+        self._cuts.add(evidence, in_flight)
+        return in_flight
+
+    def _lost_all(self, error: VerifyError) -> Outcome:
+        return Outcome([Finding("durable", Verdict.BROKEN, str(error), self.name)])
+
+    def _with_evidence(self, finding: Finding) -> Finding:
+        return replace(finding, evidence={**finding.evidence, "power": self._cuts.facts()})
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why the power cannot be cut on this machine, or None. Asked once, by trying."""
+    try:
+        open_supply().close()
+    except VerifyError as error:
+        return str(error)
+    return None
+
+
+@contextlib.contextmanager
+def powered(like: Engine | None) -> Iterator[Engine]:
+    """An engine of the same kind, configuration and version, whose power can be cut."""
+    if like is None:
+        raise VerifyError("there is no engine whose power could be cut")
+    version = None if like.kind == "sqlite" else like.version
+    with start_engine(like.kind, config=like.config, version=version, power="best") as engine:
+        yield engine
+
+
+def come_back(engine: Engine) -> None:
+    """Start it again; one that cannot is asked twice before that counts."""
+    for last in (False, True):
+        try:
+            engine.start()
+        except EngineFailed as error:
+            if last:
+                raise _NeverBack(
+                    f"it does not start any more after a power cut: {error}"
+                ) from error
+        else:
+            return
+
+
+def _end(clients: list[ClientProcess]) -> None:
+    for client in clients:
+        if client.alive:
+            client.kill()
