@@ -62,6 +62,8 @@ class Order:
     """None takes a free one."""
     instruments: tuple[Instrument, ...] = ()
     """What a local process is started under."""
+    clock: bool = False
+    """Whether its clock can be moved: `engine.move_clock(by_s)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,15 @@ class Provider(NamedTuple):
 
 def load_provider(name: str | None = None) -> Provider:
     """The provider of this name; without one, that of HOLDFAST_PROVIDER, otherwise `local`."""
-    chosen = name or os.environ.get(PROVIDER_VARIABLE) or "local"
+    chosen = _chosen(name)
     if chosen not in PROVIDERS:
         raise UsageError(f"no provider {chosen!r}; there are: {', '.join(PROVIDERS)}")
     module = importlib.import_module(PROVIDERS[chosen])
     return Provider(module.open_engine, module.find_engines)
+
+
+def _chosen(name: str | None) -> str:
+    return name or os.environ.get(PROVIDER_VARIABLE) or "local"
 
 
 def open_engine(
@@ -104,10 +110,13 @@ def open_engine(
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
+    clock: bool = False,
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
         raise UsageError(f"no engine {kind!r}; there are: {', '.join(KINDS)}")
+    if clock and _chosen(provider) != "local":
+        raise UsageError("clock=True needs a process of this machine: use the provider local")
     order = Order(
         kind=kind,
         config=config or DEFAULT_CONFIG[kind],
@@ -116,6 +125,7 @@ def open_engine(
         storage=_as_storage(storage),
         port=port,
         instruments=tuple(instruments),
+        clock=clock,
     )
     return load_provider(provider).open_engine(order)
 
@@ -130,12 +140,13 @@ def start_engine(
     storage: str | os.PathLike[str] = "memory",
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
+    clock: bool = False,
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
 
     `config` is a named configuration such as `aof-always`, `settings` are the engine's own
     on top of it, `version` is a prefix such as `7`, `storage` is `memory`, `disk` or a
-    directory in which the engine's own one is made.
+    directory in which the engine's own one is made. With `clock` its time can be moved.
     """
     engine = open_engine(
         kind,
@@ -146,6 +157,7 @@ def start_engine(
         storage=storage,
         port=port,
         instruments=instruments,
+        clock=clock,
     )
     try:
         return engine.start()

@@ -10,8 +10,10 @@ from holdfast.errors import UsageError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
 from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.faults.clock import Clock
 
 
 class SqliteEngine(Block):
@@ -27,6 +29,9 @@ class SqliteEngine(Block):
             raise UsageError("SQLite has no server to configure: set pragmas where you open it")
         self.binary = choose_binary(order.kind, order.version)
         self._storage = order.storage
+        self._clocked = order.clock
+        self.clock: Clock | None = None
+        """To be an instrument of those who open the file: their clock is the engine's."""
         self._owner = os.getpid()
         self._run_dir: RunDir | None = None
 
@@ -57,6 +62,7 @@ class SqliteEngine(Block):
         if self._run_dir is None:
             self._run_dir = RunDir(self._storage)
             self.data_dir.mkdir(mode=0o700)
+            self.clock = Clock(self._run_dir.path) if self._clocked else None
         return self
 
     def stop(self) -> None:
@@ -67,6 +73,12 @@ class SqliteEngine(Block):
         if self._run_dir is not None and os.getpid() == self._owner:
             self._run_dir.clear()
             self._run_dir = None
+
+    def move_clock(self, by_s: float) -> Evidence:
+        """Move the clock of whoever was started under `clock`; proven by asking a new process."""
+        if self.clock is None:
+            raise UsageError("start_engine('sqlite', clock=True) has a clock to move")
+        return self.clock.move(by_s)
 
     def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
         """Always empty: SQLite keeps none."""
