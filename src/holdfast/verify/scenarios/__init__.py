@@ -2,6 +2,7 @@
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
+from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
 from holdfast.verify.scenarios.engine import (
     KillEngine,
@@ -29,6 +30,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     NetworkCut(),
     NoConnections(),
     Expiry(),
+    ClockExpiry(),
+    ClockDrift(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]

@@ -98,6 +98,9 @@ class Client:
         if step.f == "think":
             time.sleep(step.think_ms / 1000)
             return True
+        if step.f == "clock":
+            self._recorder.write("clock", wall_ns=time.time_ns())
+            return True
         op = next(self._numbers)
         self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
         try:

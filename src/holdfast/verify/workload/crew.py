@@ -53,6 +53,7 @@ class Crew:
         """What clients are started under, from the next one on."""
         self._folder = folder
         self._numbers = itertools.count(1)
+        self._moves: list[tuple[int, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -172,6 +173,18 @@ class Crew:
         self.faults.append(Event("fault", now_ns, name=name, closes=closes, landed=landed))
         return now_ns
 
+    def clock_moved(self, by_s: float) -> None:
+        """From now on it is later by so much in the history as well: days pass in it, too.
+
+        Stepping back takes nothing away: what was written stays written before.
+        """
+        self._moves.append((time.monotonic_ns(), round(by_s * 1e9)))
+
+    def _told_ns(self, time_ns: int) -> int:
+        """When it happened, in the time of the story."""
+        moved = itertools.accumulate(by_ns for at_ns, by_ns in self._moves if at_ns <= time_ns)
+        return time_ns + max(0, *moved, 0)
+
     def stop(self) -> None:
         """Let every client finish what it is in; one that cannot is killed, and noted."""
         for client in self.clients:
@@ -222,7 +235,8 @@ class Crew:
 
     def write(self, path: Path, header: Header) -> None:
         """The history of all of them, in the order of time."""
-        events = [_event(raw) for raw in self.raw_events() if raw["type"] in _EVENT_TYPES]
+        told = ({**raw, "time_ns": self._told_ns(raw["time_ns"])} for raw in self.raw_events())
+        events = [_event(raw) for raw in told if raw["type"] in _EVENT_TYPES]
         write_history(path, header, [*events, *self.faults])
 
     def first_ready(self) -> dict[str, Any]:

@@ -20,7 +20,10 @@ _WORDS: Final = ("tea", "rain", "Xiao Li", "Tuesday", "the blue one", "ångströ
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a client does. `think` waits, as for a model's answer."""
+    """One thing that a client does.
+
+    `think` waits, as for a model's answer; `clock` says what time it is on the client's clock.
+    """
 
     f: str
     session: str = ""
