@@ -36,8 +36,8 @@ class Clock:
     def __init__(self, folder: Path, name: str = "clock") -> None:
         """Its shared file is made in the folder, and goes with it."""
         shims.library("clock")  # say now if there is none
-        self._folder = folder
-        self._path = folder / name
+        self._folder = folder.absolute()  # whoever is started may work elsewhere
+        self._path = self._folder / name
         with self._path.open("wb+") as file:
             file.truncate(_SIZE)
             self._shared = memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("q")

@@ -22,7 +22,8 @@ _WORDS: Final = ("tea", "rain", "Xiao Li", "Tuesday", "the blue one", "ångströ
 class Step:
     """One thing that a client does.
 
-    `think` waits, as for a model's answer; `clock` says what time it is on the client's clock.
+    `think` waits, as for a model's answer, and `wait` for another `go` of the parent; `clock`
+    says what time it is on the client's clock.
     """
 
     f: str

@@ -110,8 +110,13 @@ class ClientProcess:
         """Whether it could write and read after that time."""
         return min(self.last_ok_ns["append"], self.last_ok_ns["history"]) > time_ns
 
+    @property
+    def waiting(self) -> int:
+        """How often its script came to a point at which it waits for another `go`."""
+        return sum(event["type"] == "waiting" for event in self.events)
+
     def go(self) -> None:
-        """Let it begin."""
+        """Let it begin, or go on where it waits."""
         self._tell(b"go\n")
 
     def stop(self) -> None:
