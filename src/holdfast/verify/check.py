@@ -21,6 +21,7 @@ from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.rundir import IN_MEMORY, file_system_of
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import (
     CheckResult,
@@ -145,6 +146,9 @@ class _Run:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
+    ran: list[Scenario] = field(default_factory=list)
+    missed: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Those that were asked for by name and cannot be run, and why."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
@@ -156,6 +160,7 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
+        self._say_missed()
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
@@ -201,6 +206,7 @@ class _Run:
             self._not_run(scenario, reason)
             return
         self.watcher.say(scenario.about)
+        self.ran.append(scenario)
         try:
             outcome = scenario.run(self.bench)
         except VerifyError as error:
@@ -217,13 +223,21 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
-        """A fault that was named and cannot be caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
         named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and not self._days_pass()):
-            words = f"{scenario.name} cannot be run: {reason}"
-            self.findings += self.bench.unknown(scenario, words)
+            self.missed.append((scenario, f"{scenario.name} cannot be run: {reason}"))
+
+    def _say_missed(self) -> None:
+        """A fault that was named and cannot be caused leaves its promises unknown.
+
+        Unless another scenario caused the same fault, and spoke of that promise.
+        """
+        for scenario, words in self.missed:
+            spoken = {p for other in self.ran if other.fault == scenario.fault for p in other.tests}
+            found = self.bench.unknown(scenario, words)
+            self.findings += [f for f in found if scenario.fault is None or f.promise not in spoken]
 
     def _days_pass(self) -> bool:
         """Whether expiry is seen by a moved clock, or needs not be seen at all."""
@@ -236,7 +250,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_below(bench)]
+    findings = [*run.findings, *_below(bench), *_temporary(bench.spec)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
         target=bench.about["name"] or order.target,
@@ -262,6 +276,16 @@ def _below(bench: Bench) -> Iterator[Finding]:
             "level",
             {"level": level, "required": bench.require.name},
         )
+
+
+def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
+    """Whatever an ack says, data in memory do not outlive the power."""
+    place = spec.place
+    kind = "unknown" if place is None else file_system_of(place)
+    if kind in IN_MEMORY:
+        words = f"its data are on temporary storage ({kind}): a power loss leaves nothing of them"
+        evidence = {"file_system": kind, "place": str(place)}
+        yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
 def _environment(bench: Bench, took_s: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import subprocess
 import sys
 import time
@@ -14,13 +13,14 @@ from holdfast.errors import FaultNotProven
 from holdfast.verify.engines.process import await_true
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults import shims
+from holdfast.verify.faults.shims.shared import shared_file
 from holdfast.verify.instrument import Launch
 
 CLOCK_ERROR_S: Final = 1.0
 """How far what it says may be from what we set: it was asked a moment later."""
 DAY_S: Final = 86_400.0
 _NS: Final = 1_000_000_000
-_SIZE: Final = 8
+_SIZE_BYTES: Final = 8
 _ASK_TIMEOUT_S: Final = 30.0
 _NOTICED_WITHIN_S: Final = 2.0
 
@@ -38,10 +38,7 @@ class Clock:
         shims.library("clock")  # say now if there is none
         self._folder = folder.absolute()  # whoever is started may work elsewhere
         self._path = self._folder / name
-        with self._path.open("wb+") as file:
-            file.truncate(_SIZE)
-            self._shared = memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("q")
-        self._path.chmod(0o644)
+        self._shared = memoryview(shared_file(self._path, _SIZE_BYTES)).cast("q")
 
     @property
     def offset_s(self) -> float:

@@ -4,6 +4,7 @@ from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
 from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
+from holdfast.verify.scenarios.disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -23,6 +24,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillClients(),
     PauseClient(),
     DiskFull(),
+    FailedSync(),
+    FailedRead(),
     KillEngine(),
     PauseEngine(),
     RestartEngine(),
