@@ -250,7 +250,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_below(bench), *_temporary(bench.spec)]
+    findings = [*run.findings, *_temporary(bench.spec), *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
         target=bench.about["name"] or order.target,
