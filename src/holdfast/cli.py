@@ -198,8 +198,9 @@ def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) 
 def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
     """Hold a memory store to its promises, on a real engine, under real faults.
 
-    TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, or your own as
-    package.module:target. Exit 0 kept, 1 broken, 2 wrong arguments, 3 unknown, 4 the kit failed.
+    TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, your own as
+    package.module:target, or a framework's such as openai-agents:sqlite. Exit 0 kept, 1 broken,
+    2 wrong arguments, 3 unknown, 4 the kit failed.
     """
     from holdfast.verify import check as kit  # noqa: PLC0415 - the kit loads when used
     from holdfast.verify.report import terminal as report  # noqa: PLC0415

@@ -146,9 +146,8 @@ class _Run:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
-    ran: list[Scenario] = field(default_factory=list)
-    missed: list[tuple[Scenario, str]] = field(default_factory=list)
-    """Those that were asked for by name and cannot be run, and why."""
+    refused: list[tuple[Scenario, str]] = field(default_factory=list)
+    """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
@@ -160,7 +159,10 @@ class _Run:
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
                 self.findings += self.bench.unknown(scenario, self.stopped)
-        self._say_missed()
+        for scenario, reason in self.refused:
+            # Where another scenario caused the same fault, it was caused.
+            if not self.bench.has_landed(scenario.fault):
+                self.findings += self.bench.unknown(scenario, reason)
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
@@ -206,7 +208,6 @@ class _Run:
             self._not_run(scenario, reason)
             return
         self.watcher.say(scenario.about)
-        self.ran.append(scenario)
         try:
             outcome = scenario.run(self.bench)
         except VerifyError as error:
@@ -223,21 +224,12 @@ class _Run:
         self.watcher.done(scenario.name, str(worst))
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
+        """A fault that was named and is never caused leaves its promises unknown."""
         if scenario.fault is not None:
             self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
         named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and not self._days_pass()):
-            self.missed.append((scenario, f"{scenario.name} cannot be run: {reason}"))
-
-    def _say_missed(self) -> None:
-        """A fault that was named and cannot be caused leaves its promises unknown.
-
-        Unless another scenario caused the same fault, and spoke of that promise.
-        """
-        for scenario, words in self.missed:
-            spoken = {p for other in self.ran if other.fault == scenario.fault for p in other.tests}
-            found = self.bench.unknown(scenario, words)
-            self.findings += [f for f in found if scenario.fault is None or f.promise not in spoken]
+            self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 
     def _days_pass(self) -> bool:
         """Whether expiry is seen by a moved clock, or needs not be seen at all."""

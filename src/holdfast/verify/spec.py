@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast import connection
 from holdfast.errors import UsageError, VerifyError
 from holdfast.model import Durability
+from holdfast.verify.adapters import frameworks
 from holdfast.verify.claims import Claims, NotClaimed
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
@@ -137,11 +138,16 @@ def kind_of(name: str, asked: str | None) -> str | None:
         if asked is not None:
             raise UsageError("a URL says where the engine is: leave --engine out")
         return None
+    if (kind := frameworks.engine_of(name)) is not None:
+        if asked not in (None, kind):
+            raise UsageError(f"{name} names its engine: leave --engine out")
+        return kind
     if ":" in name:
         return asked
     if name not in OURS:
         raise UsageError(
-            f"no target {name!r}: give one of {', '.join(OURS)}, a URL, or package.module:target"
+            f"no target {name!r}: give one of {', '.join(OURS)}, a URL, package.module:target, or "
+            "a framework's store such as openai-agents:sqlite"
         )
     if asked not in (None, name):
         raise UsageError(f"{name} runs on its own engine: leave --engine out")
@@ -177,6 +183,8 @@ def _ours(spec: TargetSpec) -> Target:
 
 
 def _imported(spec: TargetSpec) -> Target:
+    if spec.engine is not None and frameworks.engine_of(spec.name) is not None:
+        return frameworks.target_of(spec.name, spec.engine)
     found = _attribute(spec.name)
     if isinstance(found, Target):
         return found

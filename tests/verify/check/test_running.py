@@ -176,3 +176,10 @@ def test_a_broken_store_is_told_with_its_witness_and_exit_1(tmp_path: Path):
     anomaly = json.loads(file.read_text())["promises"]["snapshot"]["anomalies"][0]
     assert anomaly["name"] == "window"
     assert [o["op"] for o in anomaly["operations"]] == anomaly["witness"]
+
+
+def test_a_fault_that_landed_in_one_scenario_is_not_unknown_because_of_another():
+    # SQLite has no server to kill; its clients were.
+    result = run("sqlite", None, seed=1, faults=("kill",), promises=("durable",), time_s=5)
+    assert result.faults["kill"].landed > 0
+    assert result.exit_code == 0, tell(result)

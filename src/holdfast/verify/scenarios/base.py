@@ -122,6 +122,10 @@ class Bench:
         if len(tally.seen) < SEEN_MAX:
             tally.seen.append(seen)
 
+    def has_landed(self, fault: str | None) -> bool:
+        """Whether a fault of this name was caused at least once."""
+        return fault is not None and fault in self.tallies and self.tallies[fault].landed > 0
+
     def conclude(
         self,
         scenario: Scenario,

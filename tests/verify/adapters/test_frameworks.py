@@ -1,0 +1,55 @@
+"""The stores of frameworks, by name: opened as their users open them, and held to the promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.verify.adapters.frameworks import FRAMEWORKS, imported
+from holdfast.verify.judge import Verdict
+from holdfast.verify.spec import kind_of
+from tests.verify.check.checking import run, tell
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+
+
+def test_a_framework_and_an_engine_make_a_name():
+    assert kind_of("openai-agents:sqlite", None) == "sqlite"
+    assert kind_of("langchain:postgres", "postgres") == "postgres"
+    with pytest.raises(UsageError, match="there are: sqlite, redis"):
+        kind_of("openai-agents:postgres", None)
+    with pytest.raises(UsageError, match="leave --engine out"):
+        kind_of("langchain:redis", "postgres")
+
+
+@pytest.mark.parametrize(("framework", "about"), FRAMEWORKS.items())
+def test_every_engine_that_is_named_has_its_function(framework: str, about: tuple[str, ...]):
+    module = imported(FRAMEWORKS[framework].module, framework)
+    assert all(callable(getattr(module, kind)) for kind in FRAMEWORKS[framework].engines), about
+
+
+def test_a_framework_that_is_not_installed_is_named_with_the_command():
+    done = subprocess.run(
+        [str(HOLDFAST), "check", "llama-index:redis"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 4, done.stdout
+    assert "pip install llama-index-storage-chat-store-redis" in done.stderr
+
+
+def test_a_turn_is_torn_by_concurrent_writers_in_langchains_redis_history():
+    # It pushes the messages of one call one by one (FIELD: langchain-community Redis history).
+    result = run("langchain:redis", None, seed=1, faults=("none",), promises=("atomic",), time_s=15)
+    assert result.promises["atomic"].verdict is Verdict.BROKEN, tell(result)
+    assert "torn" in {anomaly["name"] for anomaly in result.promises["atomic"].anomalies}
+
+
+def test_openai_agents_sqlite_session_keeps_order_and_names_what_it_does_not_claim():
+    asked = ("ordered", "isolated", "exactly-once")
+    result = run("openai-agents:sqlite", None, seed=1, faults=("none",), promises=asked, time_s=30)
+    assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
+    assert result.promises["isolated"].verdict is Verdict.KEPT, tell(result)
+    assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
