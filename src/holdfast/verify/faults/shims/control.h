@@ -9,14 +9,15 @@
 #define HOLDFAST_CONTROL_H
 
 #include <fcntl.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* The file that this variable names, mapped; NULL where there is none: then nothing is changed. */
-static void *control_of(const char *variable, size_t size, int writable)
+static inline void *control_of(const char *variable, size_t size, int writable)
 {
     const char *path = getenv(variable);
     if (path == NULL)
@@ -28,6 +29,18 @@ static void *control_of(const char *variable, size_t size, int writable)
                     (int)file, 0);
     syscall(SYS_close, file);
     return at == MAP_FAILED ? NULL : at;
+}
+
+/* Whether the file that is open here lies below the directory, or is it. */
+static inline int is_below(const char *directory, int file)
+{
+    char name[32], path[4096];
+    size_t length = strlen(directory);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    long found = syscall(SYS_readlinkat, AT_FDCWD, name, path, sizeof path - 1);
+    if (length == 0 || found < (long)length || memcmp(path, directory, length) != 0)
+        return 0;
+    return found == (long)length || path[length] == '/';
 }
 
 #endif

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -29,23 +28,6 @@ __attribute__((constructor)) static void begin(void)
     control = control_of("HOLDFAST_DISK", sizeof *control, 1);
 }
 
-static int is_ours(int file)
-{
-    static const char base[] = "/proc/self/fd/";
-    char name[sizeof base + 12], path[4096];
-    char digits[12];
-    int at = 0, length = (int)strlen(control->directory);
-    memcpy(name, base, sizeof base);
-    do
-        digits[at++] = (char)('0' + file % 10);
-    while ((file /= 10) > 0);
-    for (int place = (int)sizeof base - 1; at > 0; name[place] = '\0')
-        name[place++] = digits[--at];
-    long found = syscall(SYS_readlinkat, AT_FDCWD, name, path, sizeof path - 1);
-    return length > 0 && found > length && path[length] == '/' &&
-           memcmp(path, control->directory, (size_t)length) == 0;
-}
-
 /* Whether this call fails; waits first where the disk is slow. */
 static int fails(int kind, int file)
 {
@@ -53,7 +35,7 @@ static int fails(int kind, int file)
         return 0;
     int64_t slow_ns = kind == READ ? 0 : __atomic_load_n(&control->left[SLOW], __ATOMIC_SEQ_CST);
     int64_t left = __atomic_load_n(&control->left[kind], __ATOMIC_SEQ_CST);
-    if ((slow_ns == 0 && left == 0) || !is_ours(file))
+    if ((slow_ns == 0 && left == 0) || !is_below(control->directory, file))
         return 0;
     if (slow_ns > 0) {
         struct timespec pause = {slow_ns / 1000000000, slow_ns % 1000000000};

@@ -1,0 +1,200 @@
+/* Keeps beside a directory what a disk would have of it: the shadow.
+ *
+ * A file's content reaches the shadow when it is synced, and only then; whatever is synced takes
+ * all names of the directory along, as the journals of ext4 and xfs do. At the power cut the
+ * kit puts the shadow in the directory's place. Contents are copied, calls of write are not
+ * followed: so stdio, mmap and every other way to change a file are seen.
+ *
+ * A content is filed under inode and time of birth: an inode number alone is soon used again.
+ * Not seen: O_SYNC and O_DSYNC (the kit looks for such descriptors itself), and msync, syncfs
+ * and sync, which are counted, so that the kit can say that it does not know. */
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "control.h"
+
+enum { CHUNK_BYTES = 1 << 16, PATH_BYTES = 4096 };
+
+struct control {
+    int64_t is_cut; /* nothing reaches the disk any more, and nobody is told that it did */
+    int64_t synced;
+    int64_t unseen;
+    char directory[PATH_BYTES];
+    char shadow[PATH_BYTES];
+};
+
+static struct control *control;
+
+__attribute__((constructor)) static void begin(void)
+{
+    control = control_of("HOLDFAST_POWER", sizeof *control, 1);
+}
+
+static void note_unseen(void)
+{
+    if (control != NULL)
+        __atomic_add_fetch(&control->unseen, 1, __ATOMIC_SEQ_CST);
+}
+
+static long open_file(const char *path, int flags)
+{
+    return syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0666);
+}
+
+static int look(int at, const char *path, struct statx *found)
+{
+    return statx(at, path, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME,
+                 found);
+}
+
+static void key_of(const struct statx *found, char *key, size_t size)
+{
+    snprintf(key, size, "%llu-%lld.%u", (unsigned long long)found->stx_ino,
+             (long long)found->stx_btime.tv_sec, found->stx_btime.tv_nsec);
+}
+
+/* The file as it is now, chunk by chunk where it differs. Read through a descriptor of our own:
+ * the one that was synced may be open for writing only. */
+static void save_content(int file)
+{
+    char path[2 * PATH_BYTES], key[64];
+    struct statx found;
+    if (look(file, "", &found) != 0 || !S_ISREG(found.stx_mode))
+        return;
+    key_of(&found, key, sizeof key);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int from = (int)open_file(path, O_RDONLY);
+    snprintf(path, sizeof path, "%s/%s", control->shadow, key);
+    int to = (int)open_file(path, O_RDWR | O_CREAT);
+    if (from < 0 || to < 0) {
+        note_unseen();
+        return;
+    }
+    fchmod(to, 0666); /* the kit and the engine may be different users */
+    char *new = malloc(2 * CHUNK_BYTES), *old = new + CHUNK_BYTES;
+    off_t at = 0;
+    for (ssize_t got; (got = syscall(SYS_pread64, from, new, CHUNK_BYTES, at)) > 0; at += got) {
+        ssize_t had = syscall(SYS_pread64, to, old, got, at);
+        if (had != got || memcmp(new, old, (size_t)got) != 0)
+            syscall(SYS_pwrite64, to, new, got, at);
+    }
+    syscall(SYS_ftruncate, to, at);
+    free(new);
+    syscall(SYS_close, from);
+    syscall(SYS_close, to);
+}
+
+static void save_content_of(int folder, const char *name)
+{
+    int file = (int)syscall(SYS_openat, folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    save_content(file);
+    syscall(SYS_close, file);
+}
+
+/* One entry for each name: mode, owner, key and the path below the directory, which may hold
+ * anything but a zero byte. */
+static void save_names(FILE *out, const char *below, int with_content)
+{
+    char path[2 * PATH_BYTES], key[64];
+    struct statx found;
+    snprintf(path, sizeof path, "%s%s", control->directory, below);
+    DIR *entries = opendir(path);
+    if (entries == NULL && errno != ENOENT)
+        note_unseen(); /* a directory of another user: what is in there is not lost, but not seen */
+    if (entries == NULL)
+        return;
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (look(dirfd(entries), entry->d_name, &found) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", below, entry->d_name);
+        key_of(&found, key, sizeof key);
+        fprintf(out, "%o %u %u %s %s%c", found.stx_mode, found.stx_uid, found.stx_gid, key,
+                path + 1, '\0');
+        if (S_ISDIR(found.stx_mode))
+            save_names(out, path, with_content);
+        else if (with_content && S_ISREG(found.stx_mode))
+            save_content_of(dirfd(entries), entry->d_name);
+    }
+    closedir(entries);
+}
+
+/* Written beside and renamed: names are committed all at once. */
+static void commit_names(const char *to, int with_content)
+{
+    char new[2 * PATH_BYTES], names[2 * PATH_BYTES];
+    snprintf(new, sizeof new, "%s/%s.new", control->shadow, to);
+    snprintf(names, sizeof names, "%s/%s", control->shadow, to);
+    unlink(new); /* another user's may be there from a moment ago */
+    FILE *out = fopen(new, "we");
+    if (out == NULL)
+        return;
+    save_names(out, "", with_content);
+    if (fclose(out) == 0)
+        rename(new, names);
+}
+
+/* The lock is that of an open file: it holds between threads and processes alike. */
+static int take_lock(void)
+{
+    char path[2 * PATH_BYTES];
+    snprintf(path, sizeof path, "%s/lock", control->shadow);
+    int lock = (int)open_file(path, O_RDWR);
+    while (flock(lock, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    return lock;
+}
+
+static int synced(int file, long failed)
+{
+    if (failed || control == NULL || !is_below(control->directory, file))
+        return (int)failed;
+    int before = errno, lock = take_lock();
+    while (__atomic_load_n(&control->is_cut, __ATOMIC_SEQ_CST))
+        poll(NULL, 0, -1);
+    save_content(file);
+    commit_names("names", 0);
+    __atomic_add_fetch(&control->synced, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_close, lock);
+    errno = before;
+    return 0;
+}
+
+/* For the kit itself: what is in the directory now, on the disk or not; with its content, it is. */
+void holdfast_list(struct control *of, const char *to, int with_content)
+{
+    control = of;
+    int lock = take_lock();
+    commit_names(to, with_content);
+    syscall(SYS_close, lock);
+    control = NULL;
+}
+
+int fsync(int file) { return synced(file, syscall(SYS_fsync, file)); }
+int fdatasync(int file) { return synced(file, syscall(SYS_fdatasync, file)); }
+
+int msync(void *from, size_t size, int flags)
+{
+    if (flags & MS_SYNC)
+        note_unseen();
+    return (int)syscall(SYS_msync, from, size, flags);
+}
+
+int syncfs(int file)
+{
+    note_unseen();
+    return (int)syscall(SYS_syncfs, file);
+}
+
+void sync(void)
+{
+    note_unseen();
+    syscall(SYS_sync);
+}
