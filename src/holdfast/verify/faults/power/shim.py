@@ -167,8 +167,8 @@ class ShimSupply(Block):
         """Refuse to speak where something reaches the disk in a way that is not seen."""
         if self._words[_UNSEEN]:
             raise FaultNotProven(
-                f"power cut (shim): msync, syncfs or sync was called {self._words[_UNSEEN]} times, "
-                "which this mechanism does not follow"
+                f"power cut (shim): {self._words[_UNSEEN]} times a file was synced by msync, which "
+                "this mechanism does not follow, or could not be read"
             )
         for pid in users_of(self.directory):
             if pid != os.getpid():

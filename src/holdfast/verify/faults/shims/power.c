@@ -6,8 +6,8 @@
  * followed: so stdio, mmap and every other way to change a file are seen.
  *
  * A content is filed under inode and time of birth: an inode number alone is soon used again.
- * Not seen: O_SYNC and O_DSYNC (the kit looks for such descriptors itself), and msync, syncfs
- * and sync, which are counted, so that the kit can say that it does not know. */
+ * Not seen: O_SYNC and O_DSYNC (the kit looks for such descriptors itself), and msync, which is
+ * counted, so that the kit can say that it does not know. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -16,10 +16,11 @@
 #include <stdint.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "control.h"
 
-enum { CHUNK_BYTES = 1 << 16, PATH_BYTES = 4096 };
+enum { CHUNK_BYTES = 1 << 16, PATH_BYTES = 4096, YOUNG_NS = 20000000 };
 
 struct control {
     int64_t is_cut; /* nothing reaches the disk any more, and nobody is told that it did */
@@ -90,6 +91,48 @@ static void save_content(int file)
     syscall(SYS_close, to);
 }
 
+/* The directories as they were when their names were last written down by this process. A change
+ * within the same tick of the kernel's clock leaves no trace, so a young one proves nothing. */
+static struct {
+    char *path;
+    struct statx_timestamp changed;
+} *known;
+static size_t known_count, known_room;
+static struct timespec noted;
+
+static void know(const char *path)
+{
+    struct statx found;
+    if (known_count == known_room) {
+        known_room = 2 * known_room + 64;
+        known = realloc(known, known_room * sizeof *known);
+    }
+    if (look(AT_FDCWD, path, &found) != 0)
+        return;
+    known[known_count].path = strdup(path);
+    known[known_count++].changed = found.stx_ctime;
+}
+
+static void forget_known(void)
+{
+    while (known_count > 0)
+        free(known[--known_count].path);
+    syscall(SYS_clock_gettime, CLOCK_REALTIME_COARSE, &noted);
+}
+
+static int names_are_known(void)
+{
+    struct statx now;
+    for (size_t at = 0; at < known_count; at++) {
+        struct statx_timestamp was = known[at].changed;
+        int64_t age_ns = (noted.tv_sec - was.tv_sec) * 1000000000 + noted.tv_nsec - was.tv_nsec;
+        if (age_ns < YOUNG_NS || look(AT_FDCWD, known[at].path, &now) != 0 ||
+            memcmp(&now.stx_ctime, &was, sizeof was) != 0)
+            return 0;
+    }
+    return known_count > 0;
+}
+
 static void save_content_of(int folder, const char *name)
 {
     int file = (int)syscall(SYS_openat, folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -104,6 +147,7 @@ static void save_names(FILE *out, const char *below, int with_content)
     char path[2 * PATH_BYTES], key[64];
     struct statx found;
     snprintf(path, sizeof path, "%s%s", control->directory, below);
+    know(path); /* before it is listed: a name that comes meanwhile is seen the next time */
     DIR *entries = opendir(path);
     if (entries == NULL && errno != ENOENT)
         note_unseen(); /* a directory of another user: what is in there is not lost, but not seen */
@@ -136,6 +180,7 @@ static void commit_names(const char *to, int with_content)
     FILE *out = fopen(new, "we");
     if (out == NULL)
         return;
+    forget_known();
     save_names(out, "", with_content);
     if (fclose(out) == 0)
         rename(new, names);
@@ -152,18 +197,27 @@ static int take_lock(void)
     return lock;
 }
 
-static int synced(int file, long failed)
+/* A file, or with -1 all there is, comes to the disk: to the shadow. The machine's own disk has
+ * no part in it, and needs not be waited for. */
+static void bring(int file)
 {
-    if (failed || control == NULL || !is_below(control->directory, file))
-        return (int)failed;
     int before = errno, lock = take_lock();
     while (__atomic_load_n(&control->is_cut, __ATOMIC_SEQ_CST))
         poll(NULL, 0, -1);
-    save_content(file);
-    commit_names("names", 0);
+    if (file >= 0)
+        save_content(file);
+    if (file < 0 || !names_are_known())
+        commit_names("names", file < 0);
     __atomic_add_fetch(&control->synced, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_close, lock);
     errno = before;
+}
+
+static int bring_or(long call, int file)
+{
+    if (control == NULL || !is_below(control->directory, file))
+        return (int)syscall(call, file);
+    bring(file);
     return 0;
 }
 
@@ -177,8 +231,8 @@ void holdfast_list(struct control *of, const char *to, int with_content)
     control = NULL;
 }
 
-int fsync(int file) { return synced(file, syscall(SYS_fsync, file)); }
-int fdatasync(int file) { return synced(file, syscall(SYS_fdatasync, file)); }
+int fsync(int file) { return bring_or(SYS_fsync, file); }
+int fdatasync(int file) { return bring_or(SYS_fdatasync, file); }
 
 int msync(void *from, size_t size, int flags)
 {
@@ -189,12 +243,16 @@ int msync(void *from, size_t size, int flags)
 
 int syncfs(int file)
 {
-    note_unseen();
-    return (int)syscall(SYS_syncfs, file);
+    if (control == NULL || !is_below(control->directory, file))
+        return (int)syscall(SYS_syncfs, file);
+    bring(-1);
+    return 0;
 }
 
 void sync(void)
 {
-    note_unseen();
-    syscall(SYS_sync);
+    if (control == NULL)
+        syscall(SYS_sync);
+    else
+        bring(-1);
 }
