@@ -204,7 +204,7 @@ def lost_of_redis(engine: Engine, supply: ShimSupply) -> int:
     engine.start()
     known = {n for at_ns, n in heard if at_ns <= evidence.facts["at_ns"]}
     with redis.Redis.from_url(engine.url) as client:
-        return len(known - {int(n) for n in client.lrange("log", 0, -1)})  # type: ignore[union-attr]
+        return len(known - {int(n) for n in client.lrange("log", 0, -1)})
 
 
 @pytest.mark.parametrize(("config", "loses"), [("aof-always", False), ("aof-everysec", True)])
