@@ -34,6 +34,7 @@ from holdfast.verify.result import (
 from holdfast.verify.scenarios import SCENARIOS, Bench, Outcome, Scenario
 from holdfast.verify.scenarios.clock import ClockExpiry
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import open_forge
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
@@ -130,6 +131,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             require=Durability[order.require],
         )
         run = _Run(order, bench, watcher, began + _LATE * order.time_s)
+        stack.callback(run.close)
         run.all()
         return _result(run, time.monotonic() - began)
 
@@ -167,6 +169,11 @@ class _Run:
         for fault in self.order.wanted_faults:
             self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
 
+    def close(self) -> None:
+        """Leave no process behind."""
+        if self.bench.forge is not None:
+            self.bench.forge.close()
+
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
         """Ctrl-C ends what is inside; what is left is then not run, and unknown."""
@@ -180,9 +187,10 @@ class _Run:
         self.watcher.say("opening the store")
         bench = self.bench
         with Crew(bench.spec, bench.folder, name="opening", seed=0, bounds=bench.bounds) as crew:
-            for client in crew.hire():
+            for client in crew.hire(look=True):
                 client.stop()
                 bench.about = client.ready or bench.about
+                bench.forge = open_forge(bench.about.get("modules", []), bench.folder)
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.verify.engines import start_engine
+from holdfast.verify.faults import tree
 from holdfast.verify.history import Header, read_history
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import open_forge
 from holdfast.verify.workload.plan import Shape, Step
 
 BOUNDS = Bounds(open_s=60, operation_s=30, recover_s=60)
 
 
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with start_engine("sqlite") as engine:
+@pytest.fixture(params=["started", "forked"])
+def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
+    with ExitStack() as stack:
+        engine = stack.enter_context(start_engine("sqlite"))
         spec = TargetSpec("sqlite", engine=view_of(engine))
-        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
-            yield crew
+        forge = None
+        if request.param == "forked":
+            forge = open_forge(["holdfast.backends.sqlite"], tmp_path)
+            assert forge is not None
+            stack.enter_context(forge)
+        yield stack.enter_context(
+            Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS, forge=forge)
+        )
 
 
 def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: Path):
@@ -107,3 +118,27 @@ def test_a_client_does_not_outlive_its_alarm(tmp_path: Path):
             for client in crew.hire(shape=Shape("x")):
                 assert crew.until(lambda: not client.alive)  # noqa: B023
                 assert client.process.returncode == -14
+
+
+def test_where_an_import_starts_a_thread_clients_are_not_forked(tmp_path: Path):
+    (tmp_path / "restless.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        assert open_forge(["restless"], tmp_path) is None
+
+
+def test_the_modules_that_a_client_needed_are_told(crew: Crew):
+    (client,) = crew.hire(look=True)
+    assert client.ready is not None
+    assert "holdfast.backends.sqlite.store" in client.ready["modules"]
+
+
+def test_a_client_is_a_process_of_its_own(crew: Crew):
+    (client,) = crew.hire()
+    assert os.getsid(client.process.pid) == client.process.pid
+    assert tree(client.process.pid) == [client.process.pid]
+    # Only the parent holds the other end of its leash: when that is gone, it ends.
+    client.stop()
+    assert crew.until(lambda: not client.alive)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines.protocol import Evidence
@@ -26,6 +25,15 @@ SIGNAL_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.001
 _DEAD: Final = frozenset("ZX")
 _HELD: Final = frozenset("Tt")
+
+
+class Child(Protocol):
+    """A process that can be waited for, such as a `Popen`."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def tree(pid: int) -> list[int]:
     return [stat.pid for stat in _tree(pid)]
 
 
-def kill_tree(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Evidence:
+def kill_tree(process: int | Child) -> Evidence:
     """SIGKILL a process and all its descendants; returns when each of them is gone.
 
     A child of ours is also reaped. Give the `Popen` where there is one, so that it learns its
@@ -62,7 +70,7 @@ def kill_tree(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) ->
     )
 
 
-def pause_tree(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Evidence:
+def pause_tree(process: int | Child) -> Evidence:
     """SIGSTOP a process and all its descendants; proven by their state in /proc."""
     with _stopped(_pid_of(process)) as held:
         states = {pid: _state(pid) for pid in held}
@@ -73,7 +81,7 @@ def pause_tree(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -
     )
 
 
-def resume_tree(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Evidence:
+def resume_tree(process: int | Child) -> Evidence:
     """SIGCONT a process and all its descendants; proven by their state in /proc."""
     pid = _pid_of(process)
     with _pidfds(_tree(pid)) as held:
@@ -152,7 +160,7 @@ def _poll(condition: Callable[[], bool], words: Callable[[], str]) -> None:
         time.sleep(_POLL_S)
 
 
-def _reap(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+def _reap(process: int | Child) -> None:
     """Take the exit status if the process is a child of ours, as nobody else can."""
     if isinstance(process, int):
         with contextlib.suppress(ChildProcessError):
@@ -161,7 +169,7 @@ def _reap(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Non
         process.wait(timeout=SIGNAL_TIMEOUT_S)
 
 
-def _pid_of(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> int:
+def _pid_of(process: int | Child) -> int:
     return process if isinstance(process, int) else process.pid
 
 

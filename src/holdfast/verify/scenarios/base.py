@@ -16,6 +16,7 @@ from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
+from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape
 
 SEEN_MAX: Final = 20
@@ -72,6 +73,8 @@ class Bench:
     require: Durability = Durability.DISK
     """What an ack is held to, whatever level it names."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
+    forge: Forge | None = None
+    """Of which clients are forked; without one each is started."""
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -91,7 +94,12 @@ class Bench:
     def crew(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> Crew:
         """Clients for a scenario; use it in `with`."""
         return Crew(
-            spec or self.spec, self.folder, name=scenario.name, seed=self.seed, bounds=self.bounds
+            spec or self.spec,
+            self.folder,
+            name=scenario.name,
+            seed=self.seed,
+            bounds=self.bounds,
+            forge=self.forge,
         )
 
     def why_no_own_engine(self) -> str | None:

@@ -47,6 +47,8 @@ class Job:
     probe: str | None = None
     lazy: bool = False
     """Open the store with the first operation, and again with each while that fails."""
+    look: bool = False
+    """Tell which modules it took to open the store."""
     events_fd: int = -1
     """The pipe to the parent."""
 
@@ -183,13 +185,16 @@ def _probe(client: Client, job: Job, target: Target, recorder: Recorder) -> None
             recorder.write("found", **found)
 
 
-def main(path: str) -> int:
-    """Do the job in this file; 0 done, 3 the store could not be opened, 4 no such target."""
+def main(path: str, pipe: int | None = None) -> int:
+    """Do the job in this file; 0 done, 3 the store could not be opened, 4 no such target.
+
+    `pipe` is given to a fork, where the descriptor has another number than the job says.
+    """
     job = Job(**json.loads(Path(path).read_text("utf-8")))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
     signal.setitimer(signal.ITIMER_REAL, job.life_s)
     warnings.simplefilter("ignore", StorageWarning)
-    leash, recorder = Leash(), Recorder(job.events_fd)
+    leash, recorder = Leash(), Recorder(job.events_fd if pipe is None else pipe)
     try:
         target = load_target(TargetSpec.from_json(job.spec))
     except VerifyError as error:
@@ -202,7 +207,8 @@ def main(path: str) -> int:
         return 3
     surface = client.surface
     keyed, level = surface and surface.takes_key, surface and surface.level
-    recorder.write("ready", keyed=keyed, level=level, **_about(target))
+    modules = {"modules": sorted(sys.modules)} if job.look else {}
+    recorder.write("ready", keyed=keyed, level=level, **_about(target), **modules)
     leash.wait(job.life_s)
     _run(client, job, leash, recorder)
     _probe(client, job, target, recorder)

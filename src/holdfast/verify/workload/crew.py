@@ -15,6 +15,7 @@ from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
+from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
 
@@ -42,7 +43,14 @@ class Crew:
     """
 
     def __init__(
-        self, spec: TargetSpec, folder: Path, *, name: str, seed: int, bounds: Bounds
+        self,
+        spec: TargetSpec,
+        folder: Path,
+        *,
+        name: str,
+        seed: int,
+        bounds: Bounds,
+        forge: Forge | None = None,
     ) -> None:
         self.spec, self.name, self.seed, self.bounds = spec, name, seed, bounds
         self.clients: list[ClientProcess] = []
@@ -51,7 +59,7 @@ class Crew:
         self.hung = False
         self.instruments: list[Instrument] = []
         """What clients are started under, from the next one on."""
-        self._folder = folder
+        self._folder, self._forge = folder, forge
         self._numbers = itertools.count(1)
         self._moves: list[tuple[int, int]] = []
 
@@ -76,6 +84,7 @@ class Crew:
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
+        look: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
         """Start clients and return when each has opened its store; they wait for `go`.
@@ -88,6 +97,7 @@ class Crew:
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
+            "look": look,
         }
         hired = [
             self._start(spec or self.spec, {"script": [s.to_json() for s in script], **told})
@@ -106,7 +116,7 @@ class Crew:
             seed=self.seed,
             **told,
         )
-        client = ClientProcess(job, self._folder, self.instruments)
+        client = ClientProcess(job, self._folder, self.instruments, self._forge)
         self.clients.append(client)
         return client
 

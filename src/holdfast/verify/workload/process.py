@@ -11,12 +11,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import kill_tree, resume_tree
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.workload.client import Job
+from holdfast.verify.workload.forge import Forge, Forked
 
 _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
@@ -26,8 +27,17 @@ _COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
 class ClientProcess:
     """One client. `read()` takes in what it recorded since; the rest are counts of that."""
 
-    def __init__(self, job: Job, folder: Path, instruments: Sequence[Instrument] = ()) -> None:
-        """Start it. It opens its store at once, and waits for `go`."""
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        instruments: Sequence[Instrument] = (),
+        forge: Forge | None = None,
+    ) -> None:
+        """Start it. It opens its store at once, and waits for `go`.
+
+        It is forked where there is a forge and no instrument: those want a process from its start.
+        """
         self.name = job.name
         self.events: list[dict[str, Any]] = []
         self.open: dict[int, dict[str, Any]] = {}
@@ -46,30 +56,16 @@ class ClientProcess:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
-            self.process = self._start(replace(job, events_fd=theirs), folder, instruments)
+            told = folder / f"{job.name}.job"
+            told.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
+            with self._log.open("wb") as log:
+                self.process: Forked | subprocess.Popen[bytes] = (
+                    _start(told, theirs, log, instruments)
+                    if forge is None or instruments
+                    else forge.fork(told, theirs, log.fileno())
+                )
         finally:
             os.close(theirs)
-
-    def _start(
-        self, job: Job, folder: Path, instruments: Sequence[Instrument]
-    ) -> subprocess.Popen[bytes]:
-        told = folder / f"{job.name}.job"
-        told.write_text(json.dumps(asdict(job)), "utf-8")
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        launch = Launch(
-            (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
-            {**os.environ, "PYTHONPATH": path},
-        ).under(instruments)
-        with self._log.open("wb") as log:
-            return subprocess.Popen(  # noqa: S603 - our own module
-                launch.command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=(job.events_fd,),
-                start_new_session=True,  # Ctrl-C is for the check, which then stops its clients
-                env=launch.environment,
-            )
 
     @property
     def alive(self) -> bool:
@@ -161,3 +157,22 @@ class ClientProcess:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(word)
                 self.process.stdin.flush()
+
+
+def _start(
+    told: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
+) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    launch = Launch(
+        (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
+        {**os.environ, "PYTHONPATH": path},
+    ).under(instruments)
+    return subprocess.Popen(  # noqa: S603 - our own module
+        launch.command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        pass_fds=(pipe,),
+        start_new_session=True,  # Ctrl-C is for the check, which then stops its clients
+        env=launch.environment,
+    )

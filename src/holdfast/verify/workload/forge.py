@@ -1,0 +1,198 @@
+"""A process that has imported what a target needs, and of which its clients are forked.
+
+    python -m holdfast.verify.workload.forge SOCKET MODULES.json
+
+A new process takes a quarter of a second and more until it has its imports; a fork takes
+milliseconds. The store itself is never opened here, only in the forks. Each request comes over
+the socket with the three descriptors that a client has: its leash, its pipe, its log.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from holdfast.errors import VerifyError
+from holdfast.verify.workload import client as clients
+
+_REQUEST_BYTES: Final = 1 << 16
+_READY_TIMEOUT_S: Final = 30.0
+_END_TIMEOUT_S: Final = 10.0
+
+
+class Forked:
+    """A client that was forked, as its parent would see one that was started."""
+
+    def __init__(self, forge: Forge, pid: int, leash: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdin: IO[bytes] | None = leash
+        self.returncode: int | None = None
+        self._forge = forge
+        self._pidfd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._ended(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and no longer than that."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"client {self.pid}", timeout or 0.0)
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, 9)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._pidfd], [], [], timeout)[0]:
+            os.close(self._pidfd)
+            # Until it is asked for, it stays a zombie: its number is nobody else's.
+            self.returncode = self._forge.exit_code(self.pid)
+        return self.returncode
+
+
+class Forge:
+    """The parent's end. `open_forge` returns None where clients cannot be forked."""
+
+    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
+        self._process, self._link = process, link
+
+    def fork(self, told: Path, pipe: int, log: int) -> Forked:
+        """A client that does the job in this file."""
+        leash, ours = os.pipe()
+        try:
+            fds = array.array("i", [leash, pipe, log])
+            words = json.dumps({"fork": str(told)}).encode()
+            self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        finally:
+            os.close(leash)
+        return Forked(self, self._answer()["pid"], os.fdopen(ours, "wb"))
+
+    def exit_code(self, pid: int) -> int:
+        """Of one that has ended; the forge is its parent."""
+        self._link.send(json.dumps({"wait": pid}).encode())
+        code: int = self._answer()["code"]
+        return code
+
+    def close(self) -> None:
+        """End it; clients that still run are not touched."""
+        self._link.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_TIMEOUT_S)
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self) -> dict[str, Any]:
+        words = self._link.recv(_REQUEST_BYTES)
+        if not words:
+            raise VerifyError("the process of which clients are forked has ended")
+        answer: dict[str, Any] = json.loads(words)
+        return answer
+
+
+def open_forge(modules: Sequence[str], folder: Path) -> Forge | None:
+    """A forge that has these modules, which a client of the target was seen to need.
+
+    None where a fork would not be as good as a new process.
+    """
+    told = folder / "forge.json"
+    told.write_text(json.dumps(modules), "utf-8")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    with theirs, (folder / "forge.log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", __name__, str(theirs.fileno()), str(told)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    forge = Forge(process, ours)
+    ours.settimeout(_READY_TIMEOUT_S)
+    with contextlib.suppress(OSError, VerifyError):
+        if forge._answer()["ready"]:  # noqa: SLF001 - of this module
+            return forge
+    process.kill()
+    forge.close()
+    return None
+
+
+def main(descriptor: str, told: str) -> int:
+    """Import, then fork a client for each request; returns in the forge, and in each fork."""
+    link = socket.socket(fileno=int(descriptor))
+    os.set_inheritable(link.fileno(), False)
+    _import(json.loads(Path(told).read_text("utf-8")))
+    # A thread does not come along in a fork, and may hold a lock for ever: then each is started.
+    alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
+    gc.freeze()  # what is shared with every fork is not written to by a collection in one
+    link.send(json.dumps({"ready": alone}).encode())
+    job = _serve(link)
+    return 0 if job is None else clients.main(*job)
+
+
+def _import(names: Sequence[str]) -> None:
+    """Have these modules, as far as they can be had by name."""
+    for name in names:
+        with contextlib.suppress(Exception):  # a client that needs it is going to tell why not
+            importlib.import_module(name)
+
+
+def _serve(link: socket.socket) -> tuple[str, int] | None:
+    """Answer requests until there are none; in a fork, the job that it is to do, and its pipe."""
+    size = array.array("i").itemsize
+    while True:
+        words, sent, _, _ = link.recvmsg(_REQUEST_BYTES, socket.CMSG_SPACE(3 * size))
+        if not words:
+            return None
+        request = json.loads(words)
+        if "wait" in request:
+            _, status = os.waitpid(request["wait"], 0)
+            answer = {"code": os.waitstatus_to_exitcode(status)}
+        else:
+            fds = array.array("i")
+            fds.frombytes(sent[0][2])
+            pid = os.fork()
+            if not pid:
+                link.close()
+                leash, pipe, log = fds
+                _become(leash, log)
+                return str(request["fork"]), pipe
+            for fd in fds:
+                os.close(fd)
+            answer = {"pid": pid}
+        link.send(json.dumps(answer).encode())
+
+
+def _become(leash: int, log: int) -> None:
+    """A process of its own, with the standard streams of one that was started."""
+    os.setsid()
+    for fd, place in ((leash, 0), (log, 1), (log, 2)):
+        os.dup2(fd, place)
+    os.close(leash)
+    os.close(log)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
