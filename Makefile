@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt engines.lock scripts/setup
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: every promise, under every fault
-	@$(BIN)/holdfast check
+	@$(BIN)/holdfast check --report holdfast-report.html
 
 test: $(READY)   ## every test; under ten minutes on two cores
 	@$(BIN)/python -m pytest -n auto $(ARGS)
@@ -42,4 +42,4 @@ pin:             ## write constraints.txt anew from the newest releases that fit
 	@scripts/setup --pin
 
 clean:           ## remove what these commands made
-	@rm -rf .venv .cache site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .cache site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis holdfast-report.html

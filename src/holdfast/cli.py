@@ -14,7 +14,7 @@ import click
 
 from holdfast import terminal
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, existing
 from holdfast.contract import Store
 from holdfast.errors import HoldfastError, OutcomeUnknown, UsageError, VerifyError
 
@@ -83,9 +83,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For machines
 @contextmanager
 def opened(url: str, namespace: str, *, create: bool = False) -> Iterator[Store]:
     """The store of a command. To look at a file that is not there must not create it."""
-    if not create and url.startswith("sqlite:") and "mode=" not in url:
-        url += ("&" if "?" in url else "?") + "mode=rw"
-    with connect(url, namespace=namespace) as store:
+    with connect(url if create else existing(url), namespace=namespace) as store:
         yield store
 
 
@@ -194,8 +192,16 @@ def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) 
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
 )
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="For people: one HTML file.",
+)
 @click.pass_context
-def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
+def check(
+    ctx: click.Context, /, json_file: Path | None, report_file: Path | None, **asked: Any
+) -> None:
     """Hold a memory store to its promises, on a real engine, under real faults.
 
     TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, your own as
@@ -203,11 +209,17 @@ def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
     2 wrong arguments, 3 unknown, 4 the kit failed.
     """
     from holdfast.verify import check as kit  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.report import html  # noqa: PLC0415
     from holdfast.verify.report import terminal as report  # noqa: PLC0415
 
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
+    if report_file is not None:
+        html.ensure_ready()
+    for file in (json_file, report_file):
+        if file is not None:  # now, not after the whole check
+            terminal.ensure_writable(file)
     report.open_with(order.target)
     try:
         with report.Live().running() as live:
@@ -218,6 +230,9 @@ def check(ctx: click.Context, /, json_file: Path | None, **asked: Any) -> None:
     report.show(result)
     if json_file is not None:
         terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
+    if report_file is not None:
+        terminal.write_file(iter([html.render(result.to_json())]), report_file)
+        report.show_place(report_file)
     ctx.exit(result.exit_code)
 
 
@@ -234,6 +249,58 @@ def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
     result = command.judge_file(file)
     terminal.show_verdict(command.render(result), command.to_json(result), json_file)
     ctx.exit(command.EXIT_CODES[result.verdict])
+
+
+@main.command()
+@click.argument("target", required=False, envvar="HOLDFAST_STORE")
+@click.option(
+    "--manifest",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A Kubernetes or Compose file.",
+)
+@click.option(
+    "--namespace", default="default", show_default=True, help="Whose records are sampled."
+)
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds that a look may take.",
+)
+@click.option("--fix", is_flag=True, help="Print the commands that change it; none is run.")
+@click.option("--watch", is_flag=True, help="Look again and again until stopped.")
+@click.option(
+    "--canary", is_flag=True, help="With --watch: write and read back; the only mode that writes."
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.05, 86400),
+    default=10.0,
+    show_default=True,
+    help="With --watch: seconds between looks.",
+)
+@click.option(
+    "--metrics",
+    type=click.IntRange(0, 65535),
+    help="With --watch: port for Prometheus, on loopback.",
+)
+@click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after so many.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+)
+@click.pass_context
+def doctor(ctx: click.Context, /, **asked: Any) -> None:
+    """Say what a store or engine would lose as it is configured now; read only.
+
+    TARGET is a URL: redis://, postgresql://, sqlite:///, chroma:///, or http:// of a Chroma.
+    Exit 0 sound, 1 findings, 2 wrong arguments, 3 could not look, 4 the kit failed.
+    """
+    from holdfast.doctor import command  # noqa: PLC0415 - the kit loads when used
+
+    ctx.exit(command.run(command.Asked(**asked)))
 
 
 @main.command()

@@ -80,6 +80,13 @@ async def connect_async(
     return AsyncStore(backend, ttl_s=ttl_s)
 
 
+def existing(url: str) -> str:
+    """The URL of a store that is only looked at: a file that is not there is not created."""
+    if not url.startswith("sqlite:") or "mode=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}mode=rw"
+
+
 def _prepare(
     url: object, namespace: object, require: object, ttl_s: float | None, replicas: object
 ) -> tuple[ModuleType, Settings]:

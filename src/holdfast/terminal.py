@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
@@ -106,14 +106,28 @@ def write_lines(lines: Iterable[str], out: TextIO) -> None:
     out.flush()
 
 
+def ensure_writable(path: Path) -> None:
+    """`UsageError` where a file cannot be written, as long as that can still be changed."""
+    partial = _partial(path)
+    try:
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def write_file(lines: Iterator[str], path: Path) -> None:
     """Lines to a file that appears whole and on disk, or not at all."""
-    partial = path.with_name(f"{path.name}.part")
+    partial = _partial(path)
     with partial.open("w", encoding="utf-8", newline="\n") as out:
         out.writelines(f"{line}\n" for line in lines)
         out.flush()
         os.fsync(out.fileno())
     partial.replace(path)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
 
 
 def _rows(history: History) -> Iterator[tuple[int, str, str]]:

@@ -17,6 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import Durability
+from holdfast.doctor import Hazard, Soundness, audit
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.postgres import PostgresEngine, run_as_ids, run_as_user
 from tests.contract.harness import say, texts
@@ -126,3 +127,9 @@ def test_the_async_door_works(bouncer: str):
             assert sum([len(await store.history(f"s{n}")) for n in range(4)]) == 60
 
     asyncio.run(scenario())
+
+
+def test_the_doctor_looks_through_it(bouncer: str):
+    found = audit(bouncer)
+    assert found.sound[Hazard.SIGKILL] is Soundness.UNSOUND, "this database commits without waiting"
+    assert found.ours is Durability.DISK

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Durability, EngineUnreachable, HoldfastError, StorageWarning, UsageError
+from holdfast.doctor import Hazard, Soundness, audit
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.wire import redis_call
 from tests.contract.harness import AsyncDoor, say, texts
@@ -158,3 +159,12 @@ def test_an_unknown_service_is_named(sentinel: tuple[Any, Any, Any]):
     watcher, _, _ = sentinel
     with pytest.raises(EngineUnreachable, match="'other'"):
         holdfast.connect(f"redis+sentinel://127.0.0.1:{watcher.port}/other/0")
+
+
+def test_the_doctor_looks_at_the_primary_behind_a_sentinel(sentinel: tuple[Any, Any, Any]):
+    watcher, primary, _ = sentinel
+    found = audit(f"redis+sentinel://127.0.0.1:{watcher.port}/memory/0")
+    assert found.where == f"127.0.0.1:{primary.port}"
+    assert found.sound[Hazard.FAILOVER] is Soundness.UNSOUND
+    unknown = audit(f"redis+sentinel://127.0.0.1:{watcher.port}/other/0")
+    assert unknown.exit_code == 3

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,6 +22,7 @@ from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.rundir import IN_MEMORY, file_system_of
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import (
@@ -302,10 +304,12 @@ def _environment(bench: Bench, took_s: float) -> dict[str, Any]:
             "version": engine.version,
             "config": engine.config,
             "provider": engine.provider,
+            "settings": dict(CONFIGS.get(engine.kind, {}).get(engine.config, {})),
         },
         "level": bench.about.get("level"),
         "settings": bench.about.get("settings", {}),
         "took_s": round(took_s, 1),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -127,7 +128,7 @@ def _worst(findings: list[Finding]) -> PromiseResult:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
     verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
     speaking = [finding for finding in findings if finding.verdict is verdict]
-    anomalies = [anomaly for finding in speaking for anomaly in finding.anomalies]
+    anomalies = _in_turn([finding.anomalies for finding in speaking])
     return PromiseResult(
         verdict,
         _because(speaking, anomalies),
@@ -137,6 +138,12 @@ def _worst(findings: list[Finding]) -> PromiseResult:
         },
         tuple(anomalies[:ANOMALIES_MAX]),
     )
+
+
+def _in_turn(found: list[tuple[Mapping[str, Any], ...]]) -> list[Mapping[str, Any]]:
+    """The first of each scenario, then the second: what is cut off must not be a whole scenario."""
+    rounds = itertools.zip_longest(*found)
+    return [anomaly for turn in rounds for anomaly in turn if anomaly is not None]
 
 
 def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str:

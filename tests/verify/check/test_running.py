@@ -133,8 +133,8 @@ def test_a_url_is_checked_in_a_corner_of_its_own_and_left_clean(disk_path: Path)
 
 
 def test_ctrl_c_stops_cleanly_and_reports_what_is_known(tmp_path: Path):
-    file = tmp_path / "result.json"
-    with command("--seed", "1", "--json", str(file)) as process:
+    file, page = tmp_path / "result.json", tmp_path / "report.html"
+    with command("--seed", "1", "--json", str(file), "--report", str(page)) as process:
         wait_until(lambda: len(tree(process.pid)) > 4, within_s=60)
         below = tree(process.pid)[1:]
         os.kill(process.pid, signal.SIGINT)
@@ -142,18 +142,22 @@ def test_ctrl_c_stops_cleanly_and_reports_what_is_known(tmp_path: Path):
     assert process.returncode == 3, err
     assert "stopped by Ctrl-C" in out
     assert json.loads(file.read_text())["promises"]["durable"]["verdict"] == "unknown"
+    assert "stopped by Ctrl-C" in page.read_text("utf-8")
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
 def test_the_command_prints_a_scorecard_and_writes_the_result(tmp_path: Path):
-    file = tmp_path / "result.json"
+    file, page = tmp_path / "result.json", tmp_path / "report.html"
     words = ("--seed", "9", "--promises", "ordered,faithful,recallable", "--time", "8")
-    with command("sqlite", *words, "--json", str(file)) as process:
+    with command("sqlite", *words, "--json", str(file), "--report", str(page)) as process:
         out, err = process.communicate(timeout=100)
     assert process.returncode == 0, out + err
     assert "what it said it had kept" in out
     assert "✓ kept" in out
     assert "holdfast check sqlite --promises ordered,faithful,recallable --time 8 --seed 9" in out
+    assert out.endswith(f"The report: {page}\n")
+    assert "Every promise that it makes was kept." in page.read_text("utf-8")
+    assert set(tmp_path.iterdir()) == {file, page}
     assert err == ""  # quiet where it is no terminal
     result = json.loads(file.read_text())
     assert list(result)[:7] == [
@@ -164,6 +168,18 @@ def test_the_command_prints_a_scorecard_and_writes_the_result(tmp_path: Path):
     assert set(result["promises"]["ordered"]) == {"verdict", "because", "evidence", "anomalies"}
     assert result["promises"]["recallable"]["verdict"] == "not claimed"
     assert result["counts"]["acknowledged"] >= result["counts"]["read_back"] > 0
+
+
+@pytest.mark.parametrize("option", ["--report", "--json"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_check(tmp_path: Path, option: str):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "nowhere" / "x", tmp_path / "file" / "x", tmp_path):
+        with command(option, str(place)) as process:
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 2, err
+        assert str(place) in err
+        assert "Traceback" not in err
+        assert out == ""
 
 
 def test_a_broken_store_is_told_with_its_witness_and_exit_1(tmp_path: Path):

@@ -12,11 +12,9 @@ from holdfast.commands import Settings
 from holdfast.errors import Refused, UsageError
 
 
-def _settings(asked: Settings) -> dict[str, Any]:
-    """The arguments that a URL stands for."""
-    url = urlsplit(asked.url)
-    if asked.replicas:
-        raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
+def path_of(address: str) -> Path:
+    """The file that a URL names."""
+    url = urlsplit(address)
     if url.netloc:
         raise UsageError(
             f"{url.geturl()!r} names a host; a file has none. Write three slashes for a relative "
@@ -28,8 +26,15 @@ def _settings(asked: Settings) -> dict[str, Any]:
             "sqlite needs a file: memory that is gone with the process is what this store exists "
             "to prevent. Write sqlite:///memory.db"
         )
-    settings: dict[str, Any] = {"path": Path(path).absolute()}
-    for name, value in parse_qsl(url.query, keep_blank_values=True):
+    return Path(path).absolute()
+
+
+def _settings(asked: Settings) -> dict[str, Any]:
+    """The arguments that a URL stands for."""
+    if asked.replicas:
+        raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
+    settings: dict[str, Any] = {"path": path_of(asked.url)}
+    for name, value in parse_qsl(urlsplit(asked.url).query, keep_blank_values=True):
         if name == "mode" and value in {"rw", "rwc"}:
             settings["create"] = value == "rwc"
         elif name == "busy_timeout_s":

@@ -14,11 +14,12 @@ _LISTEN: Final = "0A"
 
 def listens(pid: int, port: int) -> bool:
     """Whether the process, or one below it, has a listening socket on that port."""
-    wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    return any(wanted & _open_files(each) for each in keeper.descendants([pid]))
+    wanted = {f"socket:[{inode}]" for inode in listening_inodes(port)}
+    return any(wanted & open_names(each) for each in keeper.descendants([pid]))
 
 
-def _listening_inodes(port: int) -> set[str]:
+def listening_inodes(port: int) -> set[str]:
+    """The sockets that listen on a port, whoever has them."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
@@ -29,7 +30,8 @@ def _listening_inodes(port: int) -> set[str]:
     return inodes
 
 
-def _open_files(pid: int) -> set[str]:
+def open_names(pid: int) -> set[str]:
+    """The names of what a process has open; none where we may not look."""
     targets = set()
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.verify.result import CheckResult, PromiseResult
 
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
-_CLOSING: Final = {
+CLOSING: Final = {
     "kept": "Every promise that it makes was kept.",
     "broken": "It broke a promise.",
     "unknown": "Not everything could be known, so this is not a pass.",
@@ -59,6 +60,11 @@ def open_with(target: str) -> None:
     )
 
 
+def show_place(file: Path) -> None:
+    """Where the page is."""
+    print(f"The report: {_printable(str(file))}")  # noqa: T201 - this is the terminal
+
+
 def show(result: CheckResult) -> None:
     """The scorecard."""
     from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
@@ -69,7 +75,7 @@ def show(result: CheckResult) -> None:
     console.print(_counts(result))
     console.print()
     verdict = str(result.verdict)
-    console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
+    console.print(f"{verdict}: {CLOSING[verdict]}", style=_COLOURS[verdict])
     console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import PROMISES as JUDGED
 from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
+from holdfast.verify.scenarios.witness import anomalies_json
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
 from holdfast.verify.workload.forge import Forge
@@ -173,7 +174,7 @@ def _broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterat
         by_promise.setdefault(anomaly.promise, []).append(anomaly)
     evidence = {"acknowledged": result.counts["acknowledged"], "reads": result.counts["reads"]}
     for promise, anomalies in by_promise.items():
-        found = tuple(_anomaly_json(scenario, history, anomaly) for anomaly in anomalies)
+        found = _told(scenario, history, anomalies, result.anomalies)
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
     yield from _denied(scenario, history, result.anomalies)
@@ -194,8 +195,14 @@ def _denied(
     ]
     if denied:
         words = f'an append said "not done", and its message {denied[0].message!r} is there'
-        found = tuple(_anomaly_json(scenario, history, anomaly) for anomaly in denied)
+        found = _told(scenario, history, denied, denied)
         yield Finding("loud", Verdict.BROKEN, words, scenario.name, {}, found)
+
+
+def _told(
+    scenario: Scenario, history: History, anomalies: list[Anomaly], among: Sequence[Anomaly]
+) -> tuple[dict[str, Any], ...]:
+    return tuple(anomalies_json(scenario.name, scenario.fault, history, anomalies, among=among))
 
 
 def _tested(scenario: Scenario, crew: Crew, result: JudgeResult, kept: str) -> Iterator[Finding]:
@@ -213,35 +220,3 @@ def _tested(scenario: Scenario, crew: Crew, result: JudgeResult, kept: str) -> I
             if result.verdict is not Verdict.UNKNOWN:
                 because = _UNTESTED.get(promise, "it was not put to the test")
             yield Finding(promise, verdict, f"{scenario.name}: {because}", scenario.name, evidence)
-
-
-def _anomaly_json(scenario: Scenario, history: History, anomaly: Anomaly) -> dict[str, Any]:
-    return {
-        "name": anomaly.name,
-        "promise": anomaly.promise,
-        "scenario": scenario.name,
-        "session": anomaly.session,
-        "message": anomaly.message,
-        "witness": list(anomaly.witness),
-        "because": anomaly.because,
-        "confirmed": anomaly.confirmed,
-        "operations": [_operation_json(history, number) for number in anomaly.witness],
-    }
-
-
-def _operation_json(history: History, number: int) -> dict[str, Any]:
-    """What a reader needs to see of one operation of a witness."""
-    operation = history.operations[number]
-    done = operation.status != "info"
-    return {
-        "op": number,
-        "process": operation.process,
-        "f": operation.f,
-        "session": operation.session,
-        "status": operation.status,
-        "invoked_ns": operation.invoked_ns,
-        "completed_ns": operation.completed_ns if done else None,
-        "messages": operation.ids() if operation.messages else [],
-        "limit": operation.limit,
-        "key": operation.key,
-    }

@@ -83,6 +83,8 @@ def _probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
 
 def _finding(scenario: Scenario, event: dict[str, Any]) -> Finding:
     evidence = {"tried": event["tried"], "refused": event["refused"]}
+    if event.get("examples"):
+        evidence["examples"] = event["examples"]
     because, refused = event["because"], len(event["refused"])
     if refused and event["verdict"] == "kept":
         because += f", {refused} were refused by an error"

@@ -81,8 +81,9 @@ class _EngineFault(Scenario):
         def met() -> bool:
             return sum(client.errors for client in working) > errors
 
+        crew.note_fault(self.fault)
         began_ns, evidence, in_flight = self.strike(bench, crew, met)
-        ended_ns = crew.note_fault(self.fault)
+        ended_ns = crew.note_fault(f"{self.fault} over")
         bench.landed(self.fault, evidence.seen, in_flight=in_flight)
         outages.over(crew, working, began_ns, ended_ns)
 
@@ -116,7 +117,7 @@ class KillEngine(_EngineFault):
         """SIGKILL, wait until a client has met it, start."""
         engine = _engine(bench)
         evidence = kill(engine)
-        began_ns = crew.note_fault(self.fault)
+        began_ns = time.monotonic_ns()
         crew.until(lambda: False, within_s=0)
         in_flight = len(crew.in_flight())
         tried = {client.name: client.ended + TRIES_MIN for client in crew.clients}

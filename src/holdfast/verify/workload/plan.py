@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,17 @@ THINK_MS_MAX: Final = 8
 """A model that generates an answer takes seconds; what matters is that others write meanwhile."""
 REMEMBERED: Final = 6
 """How many of its own appends a client may still retry."""
-_WORDS: Final = ("tea", "rain", "Xiao Li", "Tuesday", "the blue one", "ångström", "你好", "🙂")
+_SAID: Final = (
+    ("My name is Xiao Li.", "Nice to meet you, Xiao Li."),
+    ("I take my tea without sugar.", "Noted: no sugar."),
+    ("My flight is on Tuesday.", "Tuesday it is."),
+    ("I am allergic to peanuts.", "I will keep peanuts out of every recipe."),
+    ("Which one? The blue one, please.", "The blue one it is."),
+    ("Mein Bruder heißt Åke.", "Grüße an Åke!"),
+    ("我住在上海。", "上海很好。"),
+    ("Let us meet at noon. 🙂", "Noon it is."),
+)
+"""What people tell a model that has a memory, and what it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +72,30 @@ def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
 
 
 def message(name: str) -> dict[str, Any]:
-    """The message with this id, the same in every process."""
-    role = "user" if name.endswith(("0", "2", "4", "6", "8")) else "assistant"
-    return {"id": name, "role": role, "content": f"{name} {_WORDS[len(name) % len(_WORDS)]}"}
+    """The message with this id, the same in every process. Ids count up within a batch."""
+    batch, _, part = name.rpartition(".")
+    number = int(part) if part.isdecimal() else 0
+    turn = zlib.crc32(batch.encode("utf-8", "surrogatepass")) + number // 2
+    answers = number % 2
+    return {
+        "id": name,
+        "role": "assistant" if answers else "user",
+        "content": f"{name} {_SAID[turn % len(_SAID)][answers]}",
+    }
 
 
 def name_of(message: Mapping[str, Any]) -> str:
-    """The id of such a message, or the first word of its content where a store drops ids."""
+    """The id of such a message, or the first word of its content where a store drops ids.
+
+    A stranger's store may give back anything; a history is UTF-8, so half a character is spelled
+    out.
+    """
     found = message.get("id")
-    if isinstance(found, str) and found:
-        return found
-    content = message.get("content")
-    words = content.split(maxsplit=1) if isinstance(content, str) else []
-    return words[0] if words else "?"
+    if not (isinstance(found, str) and found):
+        content = message.get("content")
+        words = content.split(maxsplit=1) if isinstance(content, str) else []
+        found = words[0] if words else "?"
+    return found.encode("utf-8", "backslashreplace").decode()
 
 
 class _Planner:

@@ -1,8 +1,8 @@
 """Direct checks that need no history: odd content and odd ids go in, and must come out.
 
 Each runs inside a client process, where a store that hangs or dies harms nobody, and yields
-findings: `{"promise", "verdict", "because", "tried", "refused"}`. A store may refuse what it
-cannot keep, by an error; to take it and give back something else breaks a promise.
+findings: `{"promise", "verdict", "because", "tried", "refused", "examples"}`. A store may refuse
+what it cannot keep, by an error; to take it and give back something else breaks a promise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 
+EXAMPLES_MAX: Final = 3
+EXAMPLE_CHARS_MAX: Final = 300
 _TOOL_CALL: Final = {
     "id": "call_1",
     "type": "function",
@@ -62,11 +64,17 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
             accepted.append((words, session, message))
     again = plain.Client(target)
     try:
-        wrong = [w for w, s, m in accepted if not (_same(surface, s, m) and _same(again, s, m))]
+        wrong = [
+            _example(words, session, [message], _read(again, session))
+            for words, session, message in accepted
+            if not (_same(surface, session, message) and _same(again, session, message))
+        ]
     finally:
         again.close()
+    names = [example["what"] for example in wrong]
     odd = f"{len(accepted)} odd messages"
-    yield _finding("faithful", wrong, refused, "did not come back as it went in", odd)
+    found = _finding("faithful", names, refused, "did not come back as it went in", odd)
+    yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
 def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
@@ -90,7 +98,9 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
         if _forgets(surface, greedy):
             words = f"was changed by forgetting {greedy!r}"
             wrong = _strangers(surface, accepted)
-    yield _finding("isolated", wrong, refused, words, f"{tried} odd session ids")
+    names = [example["what"] for example in wrong]
+    found = _finding("isolated", names, refused, words, f"{tried} odd session ids")
+    yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
 def _forgets(surface: plain.Client, session: str) -> bool:
@@ -163,9 +173,26 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[str]:
+def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """The sessions that do not show their own message and no other."""
     seen = [(session, name, _read(surface, session)) for session, name in accepted]
-    return [repr(session) for session, name, read in seen if read is None or _names(read) != [name]]
+    return [
+        _example(repr(session), session, [name], None if read is None else _names(read))
+        for session, name, read in seen
+        if read is None or _names(read) != [name]
+    ]
+
+
+def _example(what: str, session: str, sent: Any, seen: Any) -> dict[str, str]:
+    """What went in and what came back, short enough to be shown."""
+    messages = seen.messages if isinstance(seen, plain.Read) else seen
+    back = "an error, or nothing that could be read" if seen is None else _exact(messages)
+    return {
+        "what": what,
+        "session": session[:EXAMPLE_CHARS_MAX],
+        "sent": _exact(sent)[:EXAMPLE_CHARS_MAX],
+        "seen": back[:EXAMPLE_CHARS_MAX],
+    }
 
 
 def _names(read: plain.Read) -> list[str]:
@@ -201,4 +228,5 @@ def _verdict(
         "because": because,
         "tried": tried,
         "refused": refused or [],
+        "examples": [],
     }

@@ -1,0 +1,79 @@
+"""`holdfast doctor`: what was asked for, and the exit code of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import terminal
+from holdfast.doctor import report
+from holdfast.doctor.finding import Audit, joined
+from holdfast.doctor.look import audit
+from holdfast.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The arguments of the command."""
+
+    target: str | None
+    manifest: Path | None
+    namespace: str
+    time_s: float
+    fix: bool
+    watch: bool
+    canary: bool
+    every_s: float
+    metrics: int | None
+    rounds: int | None
+    json_file: Path | None
+
+
+def run(asked: Asked) -> int:
+    """Look once, or watch; the exit code."""
+    if asked.target is None and asked.manifest is None:
+        raise UsageError(
+            "nothing to look at: name a target such as redis://localhost, or --manifest"
+        )
+    if asked.watch:
+        return _watch(asked)
+    if asked.canary or asked.metrics is not None or asked.rounds is not None:
+        raise UsageError("--canary, --metrics and --rounds go with --watch")
+    found = _look(asked)
+    if asked.fix:
+        report.show_commands(found)
+    else:
+        report.show(found)
+    if asked.json_file is not None:
+        terminal.write_file(iter([json.dumps(found.to_json(), indent=2)]), asked.json_file)
+    return found.exit_code
+
+
+def _look(asked: Asked) -> Audit:
+    looks: list[Audit] = []
+    if asked.target is not None:
+        looks.append(audit(asked.target, namespace=asked.namespace, time_s=asked.time_s))
+    if asked.manifest is not None:
+        from holdfast.doctor.manifest import look_at  # noqa: PLC0415 - rarely needed
+
+        looks.append(look_at(asked.manifest))
+    return joined(looks)
+
+
+def _watch(asked: Asked) -> int:
+    from holdfast.doctor.watch import Order, watch  # noqa: PLC0415 - rarely needed
+
+    if asked.target is None or asked.manifest is not None or asked.fix or asked.json_file:
+        raise UsageError("--watch needs a target, and goes without --manifest, --fix and --json")
+    return watch(
+        Order(
+            target=asked.target,
+            namespace=asked.namespace,
+            canary=asked.canary,
+            every_s=asked.every_s,
+            time_s=asked.time_s,
+            port=asked.metrics,
+            rounds=asked.rounds,
+        )
+    )

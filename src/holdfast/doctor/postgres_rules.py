@@ -1,0 +1,287 @@
+"""What a PostgreSQL would lose, from what it says of itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.doctor import storage, tables
+from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.doctor.storage import Storage
+from holdfast.doctor.tables import Table
+
+DEFAULTS: Final = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "synchronous_standby_names": "",
+    "default_transaction_isolation": "read committed",
+    "data_sync_retry": "off",
+    "zero_damaged_pages": "off",
+}
+"""What a server has that was told nothing."""
+SETTINGS: Final = (*DEFAULTS, "data_checksums", "data_directory", "server_version_num")
+LAG_S_MAX: Final = 10.0
+"""A replica that is further behind gives answers that people notice."""
+_LOCAL_ONLY: Final = ("off", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A standby as the primary sees it. None: this role may not see it."""
+
+    name: str
+    state: str | None
+    sync_state: str | None
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSeen:
+    """What a server said to this role in this database."""
+
+    settings: Mapping[str, str]
+    sources: Mapping[str, str]
+    """Who set a setting: `default`, `configuration file`, `user`, `database`, `database user`."""
+    role: str = ""
+    database: str = ""
+    in_recovery: bool = False
+    standby_lag_s: float = 0.0
+    replicas: tuple[Replica, ...] | None = ()
+    others_off: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] | None = ()
+    place: Storage | None = None
+
+
+def of_settings(settings: Mapping[str, str]) -> Opinion:
+    """The opinion on settings alone; what is missing is as PostgreSQL has it by default."""
+    opinion = durability(PostgresSeen({**DEFAULTS, **settings}, {}))
+    opinion.absent |= {Hazard.EVICTION, Hazard.EXPIRY}
+    return opinion
+
+
+def judge(seen: PostgresSeen) -> Opinion:
+    """Every finding about one server."""
+    found = Opinion(absent={Hazard.EVICTION, Hazard.EXPIRY})
+    found.add(durability(seen))
+    found.add(_standby(seen) if seen.in_recovery else _replicas(seen))
+    found.findings += _others(seen)
+    found.findings += _version(seen.settings)
+    found.findings += _notes(seen.settings)
+    if seen.tables is None:
+        found.unknown |= {Hazard.ORDER, Hazard.CONCURRENCY}
+    elif any(table.session for table in seen.tables):
+        found.findings += tables.judge(seen.tables)
+    else:
+        found.absent |= {Hazard.ORDER, Hazard.CONCURRENCY}
+    found.add(storage.judge(seen.place))
+    return found
+
+
+def durability(seen: PostgresSeen) -> Opinion:
+    """What the end of the process, and of the power, takes away."""
+    found = Opinion()
+    commit = seen.settings.get("synchronous_commit")
+    if commit is None:
+        found.unknown |= {Hazard.SIGKILL, Hazard.POWER}
+    elif commit == "off":
+        found.findings.append(_commit_off(seen))
+    if "fsync" not in seen.settings:
+        found.unknown.add(Hazard.POWER)
+    for name, (loses, why) in _SWITCHES.items():
+        if seen.settings.get(name, "on") == "off":
+            found.findings.append(
+                Finding(
+                    Severity.CRITICAL, (Hazard.POWER,), loses, why, f"{name} off",
+                    f"Set {name} on, for the whole server",
+                    (f"ALTER SYSTEM SET {name} = on;", "SELECT pg_reload_conf();"),
+                )
+            )  # fmt: skip
+    if seen.settings.get("data_sync_retry") == "on":
+        found.findings.append(_SYNC_RETRY)
+    return found
+
+
+_SWITCHES: Final = {
+    "fsync": (
+        "at power loss all that the kernel has not written back, and often the whole database",
+        "the server does not wait for the disk; what is on it after a crash may be no database",
+    ),
+    "full_page_writes": (
+        "pages that were being written at power loss: rows are damaged without a word",
+        "a page that was written in part cannot be restored from the log",
+    ),
+}
+_SYNC_RETRY: Final = Finding(
+    Severity.CRITICAL,
+    (Hazard.POWER,),
+    "what a failed write to the disk held",
+    "after a failed sync the kernel may have dropped the data; to try again finds nothing wrong",
+    "data_sync_retry on",
+    "Set data_sync_retry off, and restart the server",
+    ("ALTER SYSTEM SET data_sync_retry = off;",),
+)
+
+
+def _commit_off(seen: PostgresSeen) -> Finding:
+    return Finding(
+        Severity.CRITICAL,
+        (Hazard.SIGKILL, Hazard.POWER),
+        "the last fraction of a second (three times wal_writer_delay) at SIGKILL and at power loss",
+        "a commit is acknowledged before its log is written. Holdfast's own store raises this "
+        "for its writes; every other writer is exposed",
+        f"synchronous_commit off, set by: {seen.sources.get('synchronous_commit', 'unknown')}",
+        "Set synchronous_commit on where it was set",
+        _reset(seen),
+    )
+
+
+def _reset(seen: PostgresSeen) -> tuple[str, ...]:
+    """The statement that undoes a setting where it was made."""
+    role, database = f'"{seen.role}"', f'"{seen.database}"'
+    by_source = {
+        "user": f"ALTER ROLE {role} RESET synchronous_commit;",
+        "database": f"ALTER DATABASE {database} RESET synchronous_commit;",
+        "database user": f"ALTER ROLE {role} IN DATABASE {database} RESET synchronous_commit;",
+        "client": "-- remove synchronous_commit from the options of the URL",
+    }
+    whole = ("ALTER SYSTEM SET synchronous_commit = on;", "SELECT pg_reload_conf();")
+    one = by_source.get(seen.sources.get("synchronous_commit", ""))
+    return (one,) if one else whole
+
+
+def _replicas(seen: PostgresSeen) -> Opinion:
+    if seen.replicas is None:
+        return Opinion(unknown={Hazard.FAILOVER, Hazard.STALENESS})
+    wanted = seen.settings.get("synchronous_standby_names", "")
+    if not seen.replicas:
+        found = Opinion(absent={Hazard.FAILOVER, Hazard.STALENESS})
+        if wanted and seen.settings.get("synchronous_commit") not in _LOCAL_ONLY:
+            found.findings.append(_nobody(wanted))
+        return found
+    found = Opinion()
+    if not wanted or seen.settings.get("synchronous_commit") in _LOCAL_ONLY:
+        found.findings.append(_asynchronous(seen, wanted))
+    found.findings += [_lagging(one) for one in seen.replicas if one.lag_s > LAG_S_MAX]
+    if any(one.state is None for one in seen.replicas):
+        found.unknown.add(Hazard.STALENESS)
+    return found
+
+
+def _nobody(wanted: str) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        (),
+        "nothing, but every commit waits for ever",
+        "commits wait for a standby, and none is connected",
+        f"synchronous_standby_names '{wanted}'",
+        "Start the standby; or, knowingly, take it out of synchronous_standby_names",
+    )
+
+
+def _asynchronous(seen: PostgresSeen, wanted: str) -> Finding:
+    names = ", ".join(one.name for one in seen.replicas or ())
+    return Finding(
+        Severity.WARNING,
+        (Hazard.FAILOVER,),
+        "acknowledged writes that had not reached the standby, at failover",
+        "replication is asynchronous: a commit is acknowledged before a standby has it",
+        f"standby {names}; synchronous_standby_names '{wanted}', synchronous_commit "
+        f"{seen.settings.get('synchronous_commit', 'unknown')}",
+        "Name a standby in synchronous_standby_names; holdfast.connect(…, "
+        "require=Durability.REPLICA) then insists on it",
+        ("ALTER SYSTEM SET synchronous_standby_names = '*';", "SELECT pg_reload_conf();"),
+    )
+
+
+def _lagging(replica: Replica) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        (Hazard.STALENESS,),
+        "the newest messages, for whoever reads from the standby",
+        "it is behind the primary",
+        f"standby {replica.name} is {replica.lag_s:.0f} s behind",
+        "Read your own writes from the primary, or with the token of the ack (replicas=… in "
+        "holdfast.connect does so)",
+    )
+
+
+def _standby(seen: PostgresSeen) -> Opinion:
+    return Opinion(
+        [
+            Finding(
+                Severity.WARNING,
+                (Hazard.STALENESS, Hazard.FAILOVER),
+                "the newest messages, for whoever reads here",
+                "this server is a standby: it replays what the primary has committed, later",
+                f"in recovery, {seen.standby_lag_s:.0f} s behind",
+                "Give the primary's URL; a standby belongs into replicas=… of holdfast.connect",
+            )
+        ]
+    )
+
+
+def _others(seen: PostgresSeen) -> list[Finding]:
+    if not seen.others_off or seen.settings.get("synchronous_commit") == "off":
+        return []
+    database, role = seen.others_off[0]
+    return [
+        Finding(
+            Severity.NOTE,
+            (),
+            "what others write, at SIGKILL and at power loss",
+            "this role waits for its commits; these do not",
+            f"synchronous_commit off for {role} in {database}, {len(seen.others_off)} in all",
+            "See whether one of them writes conversations",
+        )
+    ]
+
+
+def _version(settings: Mapping[str, str]) -> list[Finding]:
+    version = int(settings.get("server_version_num", 0))
+    if 140_000 <= version < 140_004:  # noqa: PLR2004 - 14.0 to 14.3
+        why = "CREATE INDEX CONCURRENTLY may leave rows out of the index; mended in 14.4"
+    elif 0 < version < 110_002:  # noqa: PLR2004 - 11.2
+        why = "a failed write to the disk may be taken for done; mended in 11.2, 10.7 and 9.6.12"
+    else:
+        return []
+    return [
+        Finding(
+            Severity.WARNING, (Hazard.DAMAGE,), "rows that were acknowledged", why,
+            f"server_version_num {version}", "Upgrade to the last minor release",
+        )
+    ]  # fmt: skip
+
+
+def _notes(settings: Mapping[str, str]) -> list[Finding]:
+    found = []
+    if settings.get("default_transaction_isolation") in ("read committed", "read uncommitted"):
+        found.append(
+            Finding(
+                Severity.NOTE,
+                (),
+                "nothing; a transaction that reads a session twice may see two versions of it",
+                "each statement has its own snapshot",
+                f"default_transaction_isolation {settings['default_transaction_isolation']}",
+                "Read what belongs together in one statement, or in BEGIN ISOLATION LEVEL "
+                "REPEATABLE READ",
+            )
+        )
+    if settings.get("data_checksums") == "off":
+        found.append(
+            Finding(
+                Severity.NOTE, (), "nothing; a damaged page is not noticed",
+                "pages carry no checksum", "data_checksums off",
+                "Stop the server and switch them on", ("pg_checksums --enable",),
+            )
+        )  # fmt: skip
+    if settings.get("zero_damaged_pages") == "on":
+        found.append(
+            Finding(
+                Severity.CRITICAL, (Hazard.DAMAGE,), "whole pages of rows, without an error",
+                "a damaged page is taken for an empty one", "zero_damaged_pages on",
+                "Set zero_damaged_pages off", ("ALTER SYSTEM RESET zero_damaged_pages;",),
+            )
+        )  # fmt: skip
+    return found

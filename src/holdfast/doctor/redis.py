@@ -1,0 +1,288 @@
+"""Asking a Redis or Valkey: INFO, CONFIG GET, a bounded SCAN, and reads of our own keys only.
+
+The connection is the backend's own (one server, behind sentinels, or a cluster), but nothing is
+prepared on it: the backend loads scripts and tries WAITAOF with a write, and this never writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.backends.redis import level as levels
+from holdfast.backends.redis.edges import Edge, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
+from holdfast.backends.redis.mapping import Lost, mapped
+from holdfast.backends.redis.nodes import Nodes
+from holdfast.backends.redis.requests import pack
+from holdfast.backends.redis.target import Address, Target, target_of
+from holdfast.commands import Settings
+from holdfast.doctor import books, redis_rules, ttl
+from holdfast.doctor.books import Books
+from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
+from holdfast.doctor.finding import Audit, Measure, joined, ordered
+from holdfast.doctor.redis_rules import RedisSeen
+from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
+from holdfast.doctor.ttl import Key, Sample
+from holdfast.errors import EngineUnreachable
+from holdfast.model import Durability
+
+NODES_MAX: Final = 32
+LOOKED_MAX: Final = 10 * KEYS_MAX
+"""Keys that are passed over in the search for a sample, because they are our own."""
+_NOT_ASKED: Final = "this node: the time for this audit was over"
+LAYOUT: Final = 1
+_SCAN_COUNT: Final = b"100"
+
+
+def look(url: str, namespace: bytes, budget: Budget) -> Audit:
+    """The audit of a server, or of every primary of a cluster."""
+    target = target_of(Settings(url, namespace, Durability.MEMORY))
+    wait_s = budget.question_s
+    target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
+    edge, nodes = Edge(target), Nodes(target)
+    first = edge.run(nodes.place(0 if target.cluster else None))
+    nodes.is_cluster = edge.run(_is_cluster(first))
+    places = _primaries(edge, nodes) if nodes.is_cluster else [first]
+    names = edge.run(_names(nodes, Keys(target.namespace), places[0]))
+    if not nodes.is_cluster:
+        return edge.run(_Look(target, first, budget).steps(names))
+    looks = {address: _there(nodes, names, address) for address in places[:NODES_MAX]}
+    unseen = [Audit("redis", str(address), unseen=(_NOT_ASKED,)) for address in places[NODES_MAX:]]
+    return joined([*(_node(edge, target, budget, *one) for one in looks.items()), *unseen])
+
+
+def _node(
+    edge: Edge, target: Target, budget: Budget, address: Address, names: list[bytes] | Exception
+) -> Audit:
+    """One node of a cluster; one that is away, or came too late, hides nothing of the others."""
+    if budget.is_spent:
+        return Audit("redis", str(address), unseen=(_NOT_ASKED,))
+    try:
+        return edge.run(_Look(target, address, budget).steps(names))
+    except EngineUnreachable as error:
+        return Audit("redis", str(address), unseen=(str(error),))
+
+
+def _is_cluster(address: Address) -> Steps[bool]:
+    link = yield Open(address)
+    [told] = yield from _ask(link, [(b"INFO", b"cluster")])
+    yield Shut(link)
+    return not isinstance(told, Exception) and b"cluster_enabled:1" in told
+
+
+def _primaries(edge: Edge, nodes: Nodes) -> list[Address]:
+    """Every primary of a cluster; the node that was named, where no slots are served yet."""
+    named = nodes.target.seeds[0]
+    try:
+        edge.run(nodes.place(0))
+    except EngineUnreachable:
+        return [named]
+    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {None}
+    return sorted((address for address in found if address), key=str) or [named]
+
+
+def _names(nodes: Nodes, keys: Keys, place: Address) -> Steps[list[bytes] | Exception]:
+    """Some sessions of our own store, from the node that has the index of them."""
+    link = yield Open(nodes.known_place(slot_of(keys.index)) or place)
+    [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
+    yield Shut(link)
+    found: list[bytes] | Exception = names
+    return found
+
+
+def _there(
+    nodes: Nodes, names: list[bytes] | Exception, address: Address
+) -> list[bytes] | Exception:
+    """Those whose records are on this node."""
+    if not nodes.is_cluster or isinstance(names, Exception):
+        return names
+    keys = Keys(nodes.target.namespace)
+    slots = {name: slot_of(keys.session(name)[0]) for name in names}
+    return [name for name, slot in slots.items() if nodes.known_place(slot) in (address, None)]
+
+
+class _Look:
+    """One look at one server."""
+
+    def __init__(self, target: Target, address: Address, budget: Budget) -> None:
+        self._target, self._address, self._budget = target, address, budget
+        self._unseen: list[str] = []
+
+    def steps(self, names: list[bytes] | Exception) -> Steps[Audit]:
+        """Ask everything; what is forbidden is noted, what fails ends the look."""
+        link = yield Open(self._address)
+        try:
+            info, config = yield from self._settings(link)
+            sample = yield from self._sample(link)
+            ours = yield from self._books(link, names)
+        finally:
+            yield Shut(link)
+        seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
+        if seen.place is None and "dir" in (config or {}):
+            self._unseen.append("the data directory: the server is not a process of this machine")
+        return self._audit(seen, ours)
+
+    def _settings(self, link: Link) -> Steps[tuple[dict[str, str] | None, dict[str, str] | None]]:
+        names = redis_rules.CONFIG
+        questions = [(b"INFO",), *((b"CONFIG", b"GET", name.encode()) for name in names)]
+        told, *pairs = yield from _ask(link, questions)
+        info = None if isinstance(told, Exception) else levels.parse_info(told)
+        if info is None:
+            self._unseen.append(f"INFO: {told}")
+        config: dict[str, str] = {}
+        for name, pair in zip(names, pairs, strict=True):
+            if isinstance(pair, Exception):
+                self._unseen.append(f"CONFIG GET {name}: {pair}")
+            elif pair:
+                config[name] = pair[1].decode("utf-8", "replace")
+        return info, config or None
+
+    def _sample(self, link: Link) -> Steps[Sample | None]:
+        """Keys that a bounded SCAN meets, with what they have left."""
+        found: list[Key] = []
+        cursor, complete = b"0", False
+        looked = 0
+        while not complete and len(found) < KEYS_MAX and looked < LOOKED_MAX:
+            if self._budget.is_spent:
+                break
+            [page] = yield from _ask(link, [(b"SCAN", cursor, b"COUNT", _SCAN_COUNT)])
+            if isinstance(page, Exception):
+                self._unseen.append(f"keys and their times to live: {page}")
+                return None
+            cursor, names = page
+            complete, looked = cursor == b"0", looked + len(names)
+            theirs = [name for name in names if not ttl.is_ours(_text(name))]
+            left = yield from _ask(link, [(b"PTTL", name) for name in theirs])
+            for name, left_ms in zip(theirs, left, strict=True):
+                if isinstance(left_ms, int) and left_ms >= -1:  # -2: it has gone meanwhile
+                    found.append(Key(_text(name), left_ms))
+        return Sample(tuple(found), complete)
+
+    def _books(self, link: Link, names: list[bytes] | Exception) -> Steps[Books | None]:
+        """A sample of our own store in this namespace; None where there is none."""
+        if isinstance(names, Exception):
+            self._unseen.append(f"records of holdfast: {names}")
+        if isinstance(names, Exception) or not names:
+            return None
+        [clock] = yield from _ask(link, [(b"TIME",)])
+        now_ms = time.time() * 1000 if isinstance(clock, Exception) else int(clock[0]) * 1000
+        found = Books(LAYOUT, LAYOUT)
+        for name in names:
+            if self._budget.is_spent:
+                self._unseen.append("more records of holdfast: the time for this audit was over")
+                break
+            yield from self._session(link, name, found, now_ms)
+        return found
+
+    def _session(self, link: Link, name: bytes, found: Books, now_ms: float) -> Steps[None]:
+        head, log, _ = Keys(self._target.namespace).session(name)
+        fields = (b"v", b"last", b"floor", b"state", b"exp")
+        questions = [
+            (b"MULTI",),
+            (b"HMGET", head, *fields),
+            (b"LLEN", log),
+            (b"LRANGE", log, b"%d" % -RECORDS_MAX, b"-1"),
+            (b"EXEC",),
+        ]
+        *_, reply = yield from _ask(link, questions)
+        if isinstance(reply, Exception) or not reply[0][1]:
+            return  # moved meanwhile, or a name whose session never began
+        (version, last, floor, state, expires), there, records = reply
+        if version != b"1":
+            found.schema = max(found.schema, int(version or 0))
+            return
+        end, gone = int(last), expires is not None and int(expires) <= now_ms
+        if (
+            state == b"live"
+            and not gone
+            and there != end - int(floor)
+            and not (expires and not there)
+        ):
+            found.torn.append(f"{_text(name)!r} counts {end - int(floor)}, has {there}")
+        found.leftovers += bool(gone and there)
+        found.read(name, enumerate(records, end - len(records) + 1))
+
+    def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:
+        """The data directory, where the server is proven to be a process of this machine."""
+        pid, port = int(info.get("process_id", 0)), int(info.get("tcp_port", 0))
+        if self._address.host not in LOCAL or "dir" not in config or not port:
+            return None
+        if port != self._address.port or pid not in listeners(port):
+            return None
+        return storage_of(Path(config["dir"]), pid)
+
+    def _audit(self, seen: RedisSeen, ours: Books | None) -> Audit:
+        opinion = redis_rules.judge(seen)
+        facts = _facts(seen)
+        opinion.add(books.judge(ours))
+        if ours is not None:
+            facts |= ours.facts()
+        info = seen.info or {}
+        lags = redis_rules.replica_lags(info)
+        measures = [Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()]
+        if int(info.get("maxmemory", 0)):
+            ratio = int(info["used_memory"]) / int(info["maxmemory"])
+            measures.append(Measure("memory_used_ratio", ratio, str(self._address)))
+        return Audit(
+            engine="valkey" if info.get("server_name") == "valkey" else "redis",
+            where=str(self._address),
+            findings=ordered(opinion.findings),
+            sound=opinion.sound(),
+            facts=facts,
+            unseen=_grouped(self._unseen),
+            measures=tuple(measures),
+            ours=self._level(seen),
+        )
+
+    def _level(self, seen: RedisSeen) -> Durability | None:
+        """Without trying WAITAOF, which takes a write: it may be more, never less."""
+        if seen.config is None and self._target.stated is None:
+            return None
+        known = levels.Seen(seen.config, seen.info)
+        return levels.decide(known, Durability.DISK, self._target.stated).durability
+
+
+def _facts(seen: RedisSeen) -> dict[str, str]:
+    info, config = seen.info or {}, seen.config or {}
+    facts = {"version": info.get("valkey_version") or info.get("redis_version", "unknown")}
+    facts |= {name: value or "''" for name, value in config.items()}
+    facts |= {
+        name: info[name]
+        for name in ("used_memory_human", "role", "connected_slaves")
+        if name in info
+    }
+    facts |= {name: value for name, value in info.items() if name.startswith("db")}
+    if seen.sample is not None:
+        which = "all" if seen.sample.complete else "a sample of"
+        facts["keys looked at"] = f"{which} {len(seen.sample.keys)} that are not holdfast's"
+        facts |= ttl.facts(seen.sample)
+    return facts
+
+
+def _grouped(unseen: Sequence[str]) -> tuple[str, ...]:
+    """One sentence where CONFIG is forbidden as a whole."""
+    denied = [words for words in unseen if words.startswith("CONFIG GET")]
+    if len(denied) < len(redis_rules.CONFIG):
+        return tuple(unseen)
+    reason = denied[0].partition(": ")[2]
+    others = [words for words in unseen if words not in denied]
+    return (f"the configuration (appendonly, appendfsync, save, …): {reason}", *others)
+
+
+def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
+    """Replies to questions; refusals stand among them, a lost connection raises."""
+    if not questions:
+        return []
+    replies: list[Any] = yield Talk(link, b"".join(map(pack, questions)), len(questions))
+    for reply in replies:
+        if isinstance(reply, Lost):
+            raise mapped(reply, "doctor", writes=False)
+    return replies
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,164 @@
+"""The directory that holds the data: on what file system it is, and who else has it open."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.backends.sqlite.place import (
+    CONTAINER_FILE_SYSTEMS,
+    MEMORY_FILE_SYSTEMS,
+    NETWORK_FILE_SYSTEMS,
+    file_system,
+)
+from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.verify.engines.listening import listening_inodes, open_names
+
+LOCAL: Final = ("127.0.0.1", "::1", "localhost")
+TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - named, not used
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where data lie."""
+
+    path: str
+    kind: str
+    """Type of the file system; `unknown` where the system does not say."""
+    temporary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that has a file open."""
+
+    pid: int
+    name: str
+
+
+def storage_of(path: Path, pid: int | None = None) -> Storage:
+    """The storage of a path as this process sees it, or as that one does."""
+    table = Path(f"/proc/{'self' if pid is None else pid}/mountinfo")
+    kind = "unknown"
+    with contextlib.suppress(OSError), table.open(encoding="utf-8") as lines:
+        kind = file_system(path, lines)
+    return Storage(str(path), kind, is_temporary(path))
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether it is where systems clean up by themselves."""
+    return any(path.is_relative_to(place) for place in (*TEMPORARY, tempfile.gettempdir()))
+
+
+def judge(storage: Storage | None) -> Opinion:
+    """Findings about the place; None: it cannot be seen from here."""
+    if storage is None:
+        return Opinion(unknown={Hazard.REPLACEMENT})
+    found = Opinion()
+    now = f"{storage.path} is on {storage.kind}"
+    change = "Put the data directory on a disk or a volume that outlives this machine's processes"
+    if storage.kind in MEMORY_FILE_SYSTEMS:
+        found.findings.append(
+            Finding(
+                Severity.CRITICAL,
+                (Hazard.POWER, Hazard.REPLACEMENT),
+                "everything at power loss or restart of the machine",
+                f"{storage.kind} is memory: what is synced to it is on no disk",
+                now,
+                change,
+            )
+        )
+    elif storage.kind in CONTAINER_FILE_SYSTEMS:
+        found.findings.append(
+            Finding(
+                Severity.CRITICAL,
+                (Hazard.REPLACEMENT,),
+                "everything when the container is replaced",
+                f"{storage.kind} is a container's own layer, which is removed with it",
+                now,
+                "Mount a volume over the data directory",
+            )
+        )
+    elif storage.temporary:
+        found.findings.append(
+            Finding(
+                Severity.WARNING,
+                (Hazard.REPLACEMENT,),
+                "everything when the system cleans up its temporary files",
+                "this directory is for temporary files: it is cleaned at a restart, or by age",
+                now,
+                change,
+            )
+        )
+    if storage.kind in NETWORK_FILE_SYSTEMS:
+        found.findings.append(_over_the_network(now))
+        found.unknown.add(Hazard.POWER)
+    if storage.kind == "unknown":
+        found.unknown |= {Hazard.POWER, Hazard.REPLACEMENT}
+    return found
+
+
+def _over_the_network(now: str) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        (Hazard.CONCURRENCY,),
+        "the database itself when two machines write to it",
+        "locks and shared memory do not work over a network file system as databases need them",
+        now,
+        "Put the file on a local disk, or use PostgreSQL or Redis for several machines",
+    )
+
+
+def listeners(port: int) -> list[int]:
+    """Processes of this machine that listen on a port, as far as we may look."""
+    wanted = {f"socket:[{inode}]" for inode in listening_inodes(port)}
+    pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+    return [pid for pid in pids if wanted and wanted & open_names(pid)]
+
+
+def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
+    """Other processes that have one of these files open; and whether some could not be asked."""
+    wanted = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            wanted[found.st_dev, found.st_ino] = path.name
+    found_processes, hidden = [], False
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        has = _has_open(entry.path, wanted)
+        hidden |= has is None
+        if has:
+            found_processes.append(Process(int(entry.name), _name(entry.path)))
+    return found_processes, hidden
+
+
+def _has_open(process: str, wanted: Mapping[tuple[int, int], str]) -> bool | None:
+    """None where we may not look. Only files of such a name are touched: others may hang."""
+    try:
+        descriptors = list(os.scandir(f"{process}/fd"))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            name = os.readlink(descriptor.path).rpartition("/")[2]  # noqa: PTH115 - see open_names
+            if name in wanted.values():
+                found = descriptor.stat()
+                if (found.st_dev, found.st_ino) in wanted:
+                    return True
+    return False
+
+
+def _name(process: str) -> str:
+    try:
+        return Path(f"{process}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "ended"

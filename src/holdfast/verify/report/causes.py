@@ -1,0 +1,293 @@
+"""Why it probably happened and what to change, by what was seen. A table; first match wins.
+
+A check sees what a store does, not its code: every cause here is a likely one, and is called so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_REDIS: Final = frozenset({"redis", "valkey"})
+_ENGINE_GONE: Final = frozenset({"kill", "restart", "power", "power-explore"})
+_UPON_CLIENTS: Final = frozenset({"kill-clients", "pause-client"})
+"""Scenarios that harm clients one at a time and leave the engine alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A likely cause, and the setting or the pattern in code to change."""
+
+    cause: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class _When:
+    """What must have been seen for a row to apply. An empty field asks for nothing.
+
+    `faults` are those between the write and the read; `calm` asks that there were none, or none
+    that could harm: the engine was left alone, and the writer went on after them.
+    `rivals` asks that others wrote to the session at the same time.
+    """
+
+    says: Cause
+    names: frozenset[str] = frozenset()
+    promise: str = ""
+    engines: frozenset[str] = frozenset()
+    configs: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
+    scenarios: frozenset[str] = frozenset()
+    calm: bool = False
+    rivals: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of one finding."""
+
+    name: str
+    promise: str
+    engine: str
+    config: str
+    faults: frozenset[str]
+    scenario: str
+    rivals: bool
+    calm: bool
+
+
+def likely(
+    promise: str,
+    environment: Mapping[str, Any],
+    anomaly: Mapping[str, Any] | None = None,
+    *,
+    scenario: str = "",
+) -> Cause:
+    """The likely cause of an anomaly, or of a promise that was broken in a scenario without one."""
+    engine = environment.get("engine") or {}
+    told = anomaly or {}
+    faults = frozenset(str(fault["name"]) for fault in told.get("faults") or ())
+    where = str(told.get("scenario", scenario))
+    unharmed = where in _UPON_CLIENTS and bool(told.get("writer_went_on"))
+    seen = _Seen(
+        name=str(told.get("name", "")),
+        promise=promise,
+        engine=str(engine.get("kind", "")),
+        config=str(engine.get("config", "")),
+        faults=faults,
+        scenario=where,
+        calm=not faults or unharmed,
+        rivals=any(one["f"] == "append" for one in told.get("nearby") or ()),
+    )
+    return next((row.says for row in _TABLE if _matches(row, seen)), _NOT_KNOWN)
+
+
+def _matches(row: _When, seen: _Seen) -> bool:
+    return all(
+        (
+            not row.names or seen.name in row.names,
+            not row.promise or seen.promise == row.promise,
+            not row.engines or seen.engine in row.engines,
+            not row.configs or seen.config in row.configs,
+            not row.faults or bool(seen.faults & row.faults),
+            not row.scenarios or seen.scenario in row.scenarios,
+            seen.calm or not row.calm,
+            not row.rivals or seen.rivals,
+        )
+    )
+
+
+_NOT_KNOWN: Final = Cause(
+    "The check saw what happened and cannot tell why.",
+    "Run the command below again with the same seed and follow the operations of the witness in "
+    "the store's own log.",
+)
+_LOST: Final = frozenset({"lost", "rollback", "hole"})
+_TABLE: Final = (
+    _When(
+        Cause(
+            "This configuration writes nothing to disk (appendonly no, no snapshots), so the "
+            "engine's memory died with its process.",
+            "Set appendonly yes and appendfsync always; or require MEMORY only, and say so to "
+            "whoever relies on it.",
+        ),
+        names=_LOST,
+        engines=_REDIS,
+        configs=frozenset({"no-persistence"}),
+        faults=_ENGINE_GONE,
+    ),
+    _When(
+        Cause(
+            "Snapshots only (appendonly no): everything since the last RDB snapshot lived in the "
+            "engine's memory and died with its process.",
+            "Set appendonly yes with appendfsync always, which syncs before it answers; everysec "
+            "still loses about the last second when the power goes.",
+        ),
+        names=_LOST,
+        engines=_REDIS,
+        configs=frozenset({"rdb-only"}),
+        faults=_ENGINE_GONE,
+    ),
+    _When(
+        Cause(
+            "The append-only file is synced once a second (or not at all while it is rewritten), "
+            "so an ack comes before its bytes are on disk.",
+            "Set appendfsync always and no-appendfsync-on-rewrite no, or wait for WAITAOF before "
+            "acknowledging.",
+        ),
+        names=_LOST,
+        engines=_REDIS,
+        configs=frozenset({"aof-everysec", "mixed", "aof-rewriting"}),
+        faults=frozenset({"power", "power-explore"}),
+    ),
+    _When(
+        Cause(
+            "The server acknowledges a commit before its log is on disk.",
+            "Set synchronous_commit = on and fsync = on.",
+        ),
+        names=_LOST,
+        engines=frozenset({"postgres"}),
+        configs=frozenset({"synchronous-commit-off", "fsync-off"}),
+        faults=_ENGINE_GONE,
+    ),
+    _When(
+        Cause(
+            "Two clients read the session, each added its own messages and wrote the whole back: "
+            "the later write covered the earlier one (a lost update).",
+            "Append in one step that the engine keeps together: one INSERT in a transaction, one "
+            "RPUSH or Lua script; or write with a version check and retry on conflict.",
+        ),
+        names=_LOST,
+        rivals=True,
+        calm=True,
+    ),
+    _When(
+        Cause(
+            "The ack was given before the write was in the engine: a background thread, a queue "
+            "or a buffer in the process that was killed still held it.",
+            "Acknowledge only after the engine has confirmed the commit, in the same call.",
+        ),
+        names=_LOST,
+        faults=frozenset({"kill", "pause", "crash-at-line"}),
+    ),
+    _When(
+        Cause(
+            "An error of the engine was swallowed while it was away or refused connections, and "
+            "the append was acknowledged all the same.",
+            "Let the error out. If nobody knows whether the write happened, raise an error that "
+            "says so, and let the caller retry with the same key.",
+        ),
+        names=_LOST,
+        faults=frozenset({"network", "connections", "restart", "lost-ack", "disk"}),
+    ),
+    _When(
+        Cause(
+            "Nothing was wrong with the engine, so the store itself dropped it: a whole-session "
+            "write that covers another client's, or an ack before the write.",
+            "Append instead of rewriting the session, in one transaction or script, and "
+            "acknowledge after the engine has confirmed it.",
+        ),
+        names=_LOST,
+    ),
+    _When(
+        Cause(
+            "The messages of one append are written one by one, so a reader (or a crash) can come "
+            "in between.",
+            "Write the batch in one transaction, one multi-row statement or one script.",
+        ),
+        promise="atomic",
+    ),
+    _When(
+        Cause(
+            "Order comes from somewhere else than the write: a clock of the application, an "
+            "unordered query, or numbers taken before the transaction that uses them.",
+            "Let the engine number messages inside the write, and sort by that number only; "
+            "created_at is information.",
+        ),
+        promise="ordered",
+    ),
+    _When(
+        Cause(
+            "A retry was taken for a new append: the key is ignored, or is checked in another "
+            "step than the write.",
+            "Store the key in the same transaction as the messages, under a unique constraint, and "
+            "return the first ack when it is there already.",
+        ),
+        promise="exactly-once",
+    ),
+    _When(
+        Cause(
+            "The read was answered from something older than the engine's own state: a cache in "
+            "the process, a replica that lags behind, or a write still in a queue.",
+            "Read where the write was acknowledged, drop the cache on every append, or hand the "
+            "ack's token to the replica.",
+        ),
+        promise="fresh",
+    ),
+    _When(
+        Cause(
+            "The newest N were taken from the wrong end, or counted before the write that they "
+            "should hold.",
+            "ORDER BY number DESC LIMIT N and turn the page around; on Redis LRANGE -N -1.",
+        ),
+        names=frozenset({"window"}),
+    ),
+    _When(
+        Cause(
+            "A read shows what was never written, or what its writer was told had failed: a read "
+            "of uncommitted data, another's record, or a definite error that was not definite.",
+            "Read committed data only, and call an outcome unknown unless it is sure that nothing "
+            "was written.",
+        ),
+        names=frozenset({"phantom"}),
+    ),
+    _When(
+        Cause(
+            "Keys of different sessions fall together: joined without escaping, matched by prefix "
+            "or pattern, cut off, or compared without regard to case.",
+            "Use the session id as an exact, escaped value; never LIKE, KEYS or a joined path.",
+        ),
+        promise="isolated",
+    ),
+    _When(
+        Cause(
+            "The serializer changes what it is given: str() on structures, numbers, NUL or lone "
+            "surrogates; or one unreadable record is skipped without a word.",
+            "Store JSON in bytes and compare after reading; refuse by an error what cannot be kept.",
+        ),
+        promise="faithful",
+    ),
+    _When(
+        Cause(
+            "The time to live is not refreshed by the write, is set on one of several keys, or is "
+            "counted on a clock other than the engine's.",
+            "Set it in the same transaction or script as the messages, on every key of the session.",
+        ),
+        promise="expiring",
+    ),
+    _When(
+        Cause(
+            "Something wrote after the forget what was from before it: a late retry whose key had "
+            "been deleted too, a whole-session write, or a cache.",
+            "Keep a tombstone and the used keys when a session is forgotten, and refuse what began "
+            "before.",
+        ),
+        promise="forgotten",
+    ),
+    _When(
+        Cause(
+            "Errors of the engine are swallowed or misnamed: an empty answer instead of an error, "
+            '"not done" for what may have been done, or a connection that is never opened anew.',
+            "Let every error out as done, not done or unknown, and replace broken connections.",
+        ),
+        promise="loud",
+    ),
+    _When(
+        Cause(
+            "The index fell behind the log, or missed writes while it was away.",
+            "Derive it from the log, remember how far it came, and catch up after a crash.",
+        ),
+        promise="recallable",
+    ),
+)

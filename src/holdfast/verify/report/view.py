@@ -1,0 +1,289 @@
+"""What the page shows, from the JSON of a result: chosen, counted and put into order. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from holdfast.verify.report import causes, timeline
+from holdfast.verify.report.terminal import CLOSING
+
+SHOWN_MAX: Final = 2
+"""So many anomalies of one promise are told in full; the rest are counted."""
+SEEN_MAX: Final = 4
+TEXT_CHARS_MAX: Final = 1000
+"""A store may answer with anything; a page shows no more of one text than this."""
+MEANING: Final[Mapping[str, str]] = {
+    "durable": "What was acknowledged survives.",
+    "ordered": "Messages stand in the order in which they were written.",
+    "atomic": "A turn is all there or all gone, never half.",
+    "exactly-once": "A retry adds nothing.",
+    "fresh": "Whoever reads after the ack sees the write.",
+    "snapshot": "One read is one consistent cut.",
+    "isolated": "Sessions never leak into one another.",
+    "faithful": "What comes back is exactly what went in.",
+    "expiring": "A session expires as a whole, at its time.",
+    "forgotten": "What was deleted never comes back.",
+    "loud": "Every failure is an error that says so.",
+    "recallable": "Whatever is in the log can be found by meaning.",
+}
+_COUNTS: Final[Mapping[str, str]] = {
+    "acknowledged": "appends acknowledged",
+    "read_back": "of them read back",
+    "never_read": "never read",
+    "lost": "messages lost",
+    "reads": "reads",
+    "forgets": "forgets",
+    "failed": "refused by an error",
+    "unknown": "of unknown outcome",
+    "undecided": "reads undecidable",
+    "sessions": "sessions",
+    "operations": "operations",
+}
+_SECRET: Final = re.compile(r"(?<=:)[^\s/@:]+(?=@)|(?<=[?&]password=)[^\s&]+")
+"""A password inside a URL. A report is made to be shown around."""
+_COVERAGE: Final = ("acknowledged", "read_back", "never_read", "undecided")
+
+
+def legible(value: Any) -> Any:
+    """The same JSON, fit to be shown: every text printable, bounded, and without a password.
+
+    Printable: no control code, direction override or half character.
+    """
+    if isinstance(value, str):
+        value = _SECRET.sub("…", value)
+        whole = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value[:TEXT_CHARS_MAX])
+        cut = len(value) - TEXT_CHARS_MAX
+        return f"{whole}… (and {cut} characters more)" if cut > 0 else whole
+    if isinstance(value, Mapping):
+        return {legible(name): legible(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [legible(item) for item in value]
+    return value
+
+
+def page(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the template needs."""
+    told = legible(result)
+    rows = [_row(name, one) for name, one in told["promises"].items()]
+    return {
+        "target": told["target"],
+        "verdict": told["verdict"],
+        "headline": _headline(told["verdict"], rows),
+        "where": _where(told["environment"]),
+        "seed": told["seed"],
+        "repeat": told.get("repeat", ""),
+        "rows": rows,
+        "findings": list(_findings(told)),
+        "unknown": _unknown(rows),
+        "coverage": _coverage(told["counts"]),
+        "counts": _counts(told["counts"]),
+        "lost": told["counts"].get("lost", 0),
+        "faults": [_fault(name, tally) for name, tally in told["faults"].items()],
+        "environment": list(_flat(told["environment"])),
+        "took_s": told["environment"].get("took_s"),
+        "date": told["environment"].get("date"),
+    }
+
+
+def _headline(verdict: str, rows: list[dict[str, Any]]) -> str:
+    count = Counter(row["verdict"] for row in rows)
+    claimed = len(rows) - count["not claimed"]
+    if verdict == "broken":
+        return f"It broke {count['broken']} of {claimed} promises."
+    if verdict == "unknown" and count["kept"]:
+        return f"{CLOSING['unknown']} {count['kept']} of {claimed} promises were seen kept."
+    return CLOSING.get(verdict, verdict)
+
+
+def _where(environment: Mapping[str, Any]) -> str:
+    engine = environment.get("engine")
+    if not engine:
+        return "on an engine of its own"
+    return f"on {engine['kind']} {engine.get('version') or ''} ({engine.get('config')})"
+
+
+def _row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    scenarios = one["evidence"].get("scenarios", {})
+    worst_first = sorted(scenarios.items(), key=lambda item: _rank(item[1].get("verdict")))
+    return {
+        "id": name,
+        "meaning": MEANING.get(name, ""),
+        "verdict": one["verdict"],
+        "because": one["because"],
+        "evidence": [_evidence(*item) for item in worst_first],
+    }
+
+
+def _rank(verdict: str | None) -> int:
+    order = ("broken", "unknown", "kept")
+    return order.index(verdict) if verdict in order else len(order)
+
+
+def _unknown(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Why something could not be known, and of which promises that is said."""
+    why: dict[str, list[str]] = {}
+    for row in rows:
+        if row["verdict"] == "unknown":
+            why.setdefault(row["because"], []).append(row["id"])
+    return why
+
+
+def _evidence(scenario: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """One scenario's part in a verdict: its name, its own verdict, and what it counted."""
+    numbers = [
+        f"{len(value) if isinstance(value, list) else value} {_said_of(name)}"
+        for name, value in seen.items()
+        if name not in ("verdict", "examples") and value not in (0, [], None)
+    ]
+    return {"scenario": scenario, "verdict": seen.get("verdict", ""), "numbers": ", ".join(numbers)}
+
+
+def _said_of(count: str) -> str:
+    known = _COUNTS.get(count, "") if count in ("unknown", "failed") else ""
+    return known or count.replace("_", " ")
+
+
+def _findings(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A section for each promise that was broken."""
+    for name, one in told["promises"].items():
+        if one["verdict"] != "broken":
+            continue
+        chosen = _chosen(one["anomalies"])
+        examples = list(_examples(one["evidence"].get("scenarios", {})))
+        total = one["evidence"].get("anomalies", len(one["anomalies"]))
+        yield {
+            "id": name,
+            "meaning": MEANING.get(name, ""),
+            "because": one["because"],
+            "anomalies": [_anomaly(told, name, anomaly) for anomaly in chosen],
+            "examples": examples,
+            "cause": None if chosen else _plain_cause(told, name, one),
+            "more": total - len(chosen),
+            "kinds": ", ".join(dict.fromkeys(a["name"] for a in one["anomalies"])),
+        }
+
+
+def _chosen(anomalies: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first of each name, then of each scenario: the same again teaches nothing new."""
+    whole = [anomaly for anomaly in anomalies if "conversation" in anomaly] or anomalies
+    names: dict[Any, Mapping[str, Any]] = {}
+    for anomaly in whole:
+        names.setdefault(anomaly["name"], anomaly)
+    for anomaly in whole:
+        kind = anomaly["name"], anomaly.get("scenario")
+        if not any((a["name"], a.get("scenario")) == kind for a in names.values()):
+            names[kind] = anomaly
+    return list(names.values())[:SHOWN_MAX]
+
+
+def _anomaly(told: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) -> dict[str, Any]:
+    talk = anomaly.get("conversation")
+    return {
+        "name": anomaly["name"],
+        "scenario": anomaly.get("scenario", ""),
+        "session": anomaly.get("session", ""),
+        "because": anomaly["because"],
+        "drawing": timeline.draw(anomaly),
+        "steps": timeline.steps_of(anomaly),
+        "conversation": None if talk is None else _conversation(talk),
+        "faults": list(_landed(told, anomaly)),
+        "more_faults": anomaly.get("faults_between", 0) - len(anomaly.get("faults", ())),
+        "cause": causes.likely(promise, told["environment"], anomaly),
+    }
+
+
+def _landed(told: Mapping[str, Any], anomaly: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The faults between the operations of a witness, each kind once."""
+    faults = anomaly.get("faults") or ()
+    between = Counter(fault["name"] for fault in faults if not timeline.is_over(fault))
+    for name, count in between.items():
+        landed = told["faults"].get(name, {}).get("landed", count)
+        yield {"name": name, "count": count, "landed": landed}
+
+
+_SAYS: Final[Mapping[str, str]] = {
+    "missing": "missing",
+    "extra": "must not be here",
+    "twice": "shown twice",
+    "misplaced": "in the wrong place",
+}
+
+
+def _conversation(talk: Mapping[str, Any]) -> dict[str, Any]:
+    """The lines with their words; `empty` where the read showed nothing at all."""
+    lines = [line if "skipped" in line else _line(line) for line in talk["lines"]]
+    shown = sum(
+        line["skipped"] - line["missing"] if "skipped" in line else line["mark"] != "missing"
+        for line in lines
+    )
+    return {"lines": lines, "empty": shown == 0}
+
+
+def _line(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {**line, "words": _said(line), "says": _SAYS.get(line["mark"], "")}
+
+
+def _said(line: Mapping[str, Any]) -> str:
+    """The words of a message without its id, which stands beside them."""
+    content = line["content"]
+    if content is None:
+        return "(nobody wrote this message)"
+    return str(content).removeprefix(line["id"]).strip() or line["id"]
+
+
+def _examples(scenarios: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for scenario, seen in scenarios.items():
+        for example in seen.get("examples", ()):
+            yield {"scenario": scenario, **example}
+
+
+def _plain_cause(told: Mapping[str, Any], promise: str, one: Mapping[str, Any]) -> causes.Cause:
+    scenarios = one["evidence"].get("scenarios", {})
+    broken = next((s for s, seen in scenarios.items() if seen.get("verdict") == "broken"), "")
+    return causes.likely(promise, told["environment"], scenario=broken)
+
+
+def _coverage(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Of what was acknowledged, how much was read back; in percent, for a bar."""
+    whole = counts.get("acknowledged", 0)
+    read = counts.get("read_back", 0)
+    percent = round(100 * read / whole, 1) if whole else 0.0
+    return {
+        "acknowledged": whole,
+        "read_back": read,
+        "never_read": counts.get("never_read", whole - read),
+        "undecided": counts.get("undecided", 0),
+        "percent": percent,
+    }
+
+
+def _counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The other counts, known ones first, in words."""
+    rest = [name for name in _COUNTS if name in counts and name not in _COVERAGE]
+    rest += [name for name in counts if name not in _COUNTS]
+    return [(_COUNTS.get(name, name.replace("_", " ")), counts[name]) for name in rest]
+
+
+def _fault(name: str, tally: Mapping[str, Any]) -> dict[str, Any]:
+    seen = list(dict.fromkeys(tally.get("seen", ())))
+    return {
+        "name": name,
+        "landed": tally.get("landed", 0),
+        "in_flight": tally.get("in_flight", 0),
+        "seen": seen[:SEEN_MAX],
+        "more": len(seen[SEEN_MAX:]),
+        "not_run": tally.get("not_run"),
+    }
+
+
+def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as lines: engine kind, engine version, …"""
+    for name, item in value.items():
+        label = f"{before} {name}".strip().replace("_", " ")
+        if isinstance(item, Mapping):
+            yield from _flat(item, label)
+        elif item is not None:
+            yield label, str(item)

@@ -1,0 +1,68 @@
+"""What a result carries for whoever reads it: examples, and anomalies of every scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.verify import Target
+from holdfast.verify.adapters import plain
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import ANOMALIES_MAX, Finding, combine
+from holdfast.verify.workload import plan, probes
+from tests.verify.check.stores import KEEPS, ForgetsByPrefix, Lossy, Sound
+
+
+def probe(kind: Callable[[str], Any], name: str, folder: Path) -> dict[str, Any]:
+    target = Target(open=lambda: kind(str(folder / "memory.db")), claims=KEEPS)
+    surface = plain.Client(target)
+    try:
+        [found] = probes.PROBES[name](surface, target, 1)
+    finally:
+        surface.close()
+    return found
+
+
+def test_a_message_that_came_back_changed_is_shown_as_it_went_in_and_as_it_came_out(tmp_path: Path):
+    found = probe(Lossy, "faithful", tmp_path)
+    example = found["examples"][0]
+    assert example["what"] == "a list of parts"
+    assert '"content": [{"text": "hi"' in example["sent"]
+    assert "\"content\": \"[{'type': 'text'" in example["seen"]
+    assert all(len(text) <= probes.EXAMPLE_CHARS_MAX for text in example.values())
+
+
+def test_a_neighbour_hit_by_a_forget_is_shown_empty(tmp_path: Path):
+    found = probe(ForgetsByPrefix, "isolated", tmp_path)
+    assert found["examples"][0]["seen"] == "[]"
+    assert found["examples"][0]["session"].startswith("user")
+
+
+@pytest.mark.parametrize("name", ["faithful", "isolated"])
+def test_a_sound_store_gives_no_examples(tmp_path: Path, name: str):
+    assert probe(Sound, name, tmp_path)["examples"] == []
+
+
+def test_a_scenario_with_many_anomalies_does_not_hide_those_of_another():
+    many = tuple({"scenario": "loud one", "at": at} for at in range(2 * ANOMALIES_MAX))
+    few = ({"scenario": "quiet one", "at": 0},)
+    findings = [
+        Finding("durable", Verdict.BROKEN, "x", "loud one", {}, many),
+        Finding("durable", Verdict.BROKEN, "y", "quiet one", {}, few),
+    ]
+    one = combine(["durable"], {}, findings)["durable"]
+    assert one.anomalies[:3] == (many[0], few[0], many[1])
+    assert len(one.anomalies) == ANOMALIES_MAX
+    assert one.evidence["anomalies"] == 2 * ANOMALIES_MAX + 1
+
+
+def test_what_is_written_reads_like_a_conversation_and_names_its_message():
+    asked, answered = plan.message("c1.7.0"), plan.message("c1.7.1")
+    assert (asked["role"], answered["role"]) == ("user", "assistant")
+    assert asked["content"].startswith("c1.7.0 ")
+    assert plan.message("c1.7.0") == asked
+    assert plan.name_of({"content": answered["content"]}) == "c1.7.1"
+    assert plan.name_of({"id": "half \ud83d"}).encode()
