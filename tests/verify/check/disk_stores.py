@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,7 @@ CLAIMS = Claims(
 
 
 class ShrugsAtSync:
-    """A file of lines. An fsync that failed is nothing to bother anybody with.
-
-    Everything stays readable, as long as the power does not fail.
-    """
+    """A file of lines. An fsync that failed is nothing to bother anybody with."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -37,8 +35,11 @@ class ShrugsAtSync:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write((json.dumps([session, messages]) + "\n").encode())
             file.flush()
-            with contextlib.suppress(OSError):
-                os.fsync(file.fileno())
+            self.sync(file.fileno())
+
+    def sync(self, file: int) -> None:
+        with contextlib.suppress(OSError):
+            os.fsync(file)
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
         with self._path.open("rb") as file:
@@ -49,6 +50,19 @@ class ShrugsAtSync:
 
     def forget(self, session: str) -> None:
         raise NotImplementedError
+
+
+class TriesAgain(ShrugsAtSync):
+    """It is tried until it works, and then it is acknowledged: but what it should sync is gone."""
+
+    def sync(self, file: int) -> None:
+        while True:
+            try:
+                os.fsync(file)
+            except OSError:
+                time.sleep(0.01)
+            else:
+                return
 
 
 class EmptyIfUnreadable:
@@ -80,5 +94,6 @@ def _target(kind: Callable[[str], Any]) -> Callable[[Engine], Target]:
     return target
 
 
+tries_again = _target(TriesAgain)
 shrugs_at_sync = _target(ShrugsAtSync)
 empty_if_unreadable = _target(EmptyIfUnreadable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -112,6 +113,13 @@ def test_a_used_inode_number_brings_no_old_content_back(supply: ShimSupply, work
     worker.say("a = os.open('a', os.O_RDWR | os.O_CREAT); os.write(a, b'new'); os.fsync(k)")
     supply.cut(worker.end)
     assert (supply.directory / "a").read_bytes() == b""
+
+
+def test_a_sync_takes_no_lock_away(supply: ShimSupply, worker: Worker):
+    worker.say("import fcntl; a = os.open('a', os.O_RDWR | os.O_CREAT)")
+    worker.say("fcntl.lockf(a, fcntl.LOCK_EX); os.fsync(a)")
+    with (supply.directory / "a").open("rb+") as file, pytest.raises(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_sync_of_the_whole_system_keeps_everything(supply: ShimSupply, worker: Worker):
@@ -235,3 +243,17 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with ShimSupply() as supply:
         assert supply.directory.is_relative_to(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_failed_fsync_lost_no_later_fsync_brings_back(supply: ShimSupply, worker: Worker):
+    worker.say("a = os.open('a', os.O_RDWR | os.O_CREAT); os.write(a, b'one'); os.fsync(a)")
+    supply.fail_syncs(1)
+    worker.say("os.write(a, b' two')")
+    worker.say("import contextlib")
+    worker.say("with contextlib.suppress(OSError): os.fsync(a); os.write(a, b' acknowledged')")
+    worker.say("os.fsync(a)")
+    assert supply.heal().facts["refused"] == 1
+    supply.cut(worker.end)
+    assert (supply.directory / "a").read_bytes() == b"one"
+    with pytest.raises(FaultNotProven):
+        supply.heal()

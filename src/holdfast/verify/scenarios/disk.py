@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
-from holdfast.verify.engines import Engine, Restartable
+from holdfast.verify.engines import Engine, Killable, Restartable
 from holdfast.verify.faults import shims
 from holdfast.verify.faults.faulty import FaultyDisk
+from holdfast.verify.faults.power.shim import ShimSupply
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
@@ -26,40 +27,32 @@ SLOW_APPENDS: Final = 10
 
 
 class _DiskFault(Scenario):
-    """What all need: the library, and an engine of their own on a disk that obeys us."""
+    """What all need: the libraries, and an engine of their own on a disk that obeys us."""
 
     fault = "disk"
+    libraries: tuple[str, ...] = ("disk",)
 
     def reason_not(self, bench: Bench) -> str | None:
-        """It needs an engine of ours, and the library that stands before its disk."""
+        """It needs an engine of ours, and the libraries that stand before its disk."""
         try:
-            shims.library("disk")
+            for name in self.libraries:
+                shims.library(name)
         except VerifyError as error:
             return str(error)
         return bench.why_no_own_engine()
 
-    def run(self, bench: Bench) -> Outcome:
-        """Start an engine on a disk that obeys us, and let it fail."""
-        with FaultyDisk() as disk:
-            engine, spec = bench.own_engine(instruments=[disk], storage="disk")
-            with engine, bench.crew(self, spec=spec) as crew:
-                if engine.data_dir is None:
-                    raise VerifyError(f"disk: {engine.kind} has no directory of ours")
-                disk.aim(engine.data_dir)
-                crew.instruments = [disk] if spec.embedded else []
-                return self.story(bench, crew, engine, disk)
-
-    def story(self, bench: Bench, crew: Crew, engine: Engine, disk: FaultyDisk) -> Outcome:
-        """What happens on it."""
-        raise NotImplementedError
-
 
 class FailedSync(_DiskFault):
-    """The disk says of every fsync that it failed: then no ack may say that it is on the disk."""
+    """The disk says of every fsync that it failed: then no ack may say that it is on the disk.
+
+    Not even later: what a failed fsync should have synced is lost, and another that works does
+    not bring it back. In the end the power is cut, to see what really is there.
+    """
 
     name = "failed-sync"
     about = "the disk refuses every fsync: nothing may be acknowledged; then it is slow"
     tests = ("durable", "loud")
+    libraries = ("disk", "power")
 
     def reason_not(self, bench: Bench) -> str | None:
         """An ack that names no level claims DISK; one that names less does not wait for it."""
@@ -68,42 +61,48 @@ class FailedSync(_DiskFault):
             return f"its acks promise {level} only, and do not wait for the disk"
         return super().reason_not(bench)
 
-    def story(self, bench: Bench, crew: Crew, engine: Engine, disk: FaultyDisk) -> Outcome:
-        """Fail until every client has met it, heal, be slow for a while."""
+    def run(self, bench: Bench) -> Outcome:
+        """Fail until every client has met it, heal, be slow for a while, cut the power."""
         outages = Outages(self.name)
         # No keys: a retry that is answered from what was stored before needs no fsync.
         shape = bench.shape(self.name, keyed=False, forgets=False)
-        working = crew.hire(CLIENTS, shape=shape)
-        for client in working:
-            client.go()
-        crew.until_acknowledged(bench.amount(30))
         lies: list[Finding] = []
-        if working:
-            lies = [*self._refuse(bench, crew, engine, disk, working, outages)]
-            self._slow(bench, crew, disk)
-        outcome = bench.conclude(self, crew, "failed and slow syncs")
-        outcome.findings += [*outages.findings(crew), *lies]
-        return outcome
+        with ShimSupply() as supply, FaultyDisk() as disk:
+            instruments = [disk, *supply.instruments]
+            engine, spec = bench.own_engine(instruments=instruments, storage=supply.directory)
+            with engine, bench.crew(self, spec=spec) as crew:
+                crew.instruments = instruments if spec.embedded else []
+                disk.aim(supply.directory)
+                supply.settle()
+                working = crew.hire(CLIENTS, shape=shape)
+                for client in working:
+                    client.go()
+                crew.until_acknowledged(bench.amount(30))
+                if working:
+                    lies += self._refuse(bench, crew, engine, supply, working, outages)
+                    self._slow(bench, crew, disk)
+                    self._cut(bench, crew, engine, supply)
+                outcome = bench.conclude(self, crew, "failed and slow syncs, then a power cut")
+                outcome.findings += [*outages.findings(crew), *lies]
+                return outcome
 
     def _refuse(
         self,
         bench: Bench,
         crew: Crew,
         engine: Engine,
-        disk: FaultyDisk,
+        supply: ShimSupply,
         working: list[ClientProcess],
         outages: Outages,
     ) -> Iterator[Finding]:
         began_ns = crew.note_fault("disk")
-        disk.fail_syncs()
+        supply.fail_syncs()
         armed_ns = time.monotonic_ns()
         _met_by_all(crew, working)
         in_flight, healed_ns = len(crew.in_flight()), time.monotonic_ns()
-        disk.heal()
-        evidence = disk.landed()
+        evidence = supply.heal()
         bench.landed("disk", evidence.seen, in_flight=in_flight)
-        _revive(engine)
-        outages.over(crew, working, began_ns, time.monotonic_ns())
+        _recover(crew, engine, working, outages, began_ns)
         yield from _lies(self, crew.raw_events(), armed_ns, healed_ns, evidence.seen)
 
     def _slow(self, bench: Bench, crew: Crew, disk: FaultyDisk) -> None:
@@ -111,6 +110,16 @@ class FailedSync(_DiskFault):
         crew.until_acknowledged(SLOW_APPENDS)
         disk.heal()
         bench.landed("disk", disk.landed().seen)
+
+    def _cut(self, bench: Bench, crew: Crew, engine: Engine, supply: ShimSupply) -> None:
+        in_flight = len(crew.in_flight())
+        if isinstance(engine, Killable):
+            evidence = supply.cut(engine.kill)
+            crew.note_fault("disk")
+            engine.start()
+        else:
+            evidence = supply.cut(lambda: [crew.kill(c) for c in crew.clients if c.alive])
+        bench.landed("disk", evidence.seen, in_flight=in_flight)
 
 
 class FailedRead(_DiskFault):
@@ -127,17 +136,39 @@ class FailedRead(_DiskFault):
             return f"{engine.kind} reads its disk only when it starts"
         return super().reason_not(bench)
 
-    def story(self, bench: Bench, crew: Crew, engine: Engine, disk: FaultyDisk) -> Outcome:
+    def run(self, bench: Bench) -> Outcome:
         """Some write; others, who have nothing in memory yet, come while nothing can be read."""
         outages = Outages(self.name, silent=True)
         shape = bench.shape(self.name, keyed=False, forgets=False)
-        for client in crew.hire(shape=shape):
-            client.go()
-        crew.until_acknowledged(bench.amount(20))
-        crew.stop()
-        if isinstance(engine, Restartable):
-            engine.restart()  # so that its memory is empty, too
-        late = crew.hire(CLIENTS, shape=shape, lazy=True)
+        with FaultyDisk() as disk:
+            engine, spec = bench.own_engine(instruments=[disk], storage="disk")
+            with engine, bench.crew(self, spec=spec) as crew:
+                for client in crew.hire(shape=shape):
+                    client.go()
+                crew.until_acknowledged(bench.amount(20))
+                crew.stop()
+                if isinstance(engine, Restartable):
+                    engine.restart()  # so that its memory is empty, too
+                crew.instruments = [disk] if spec.embedded else []
+                late = crew.hire(CLIENTS, shape=shape, lazy=True)
+                self._refuse(bench, crew, engine, disk, late, outages)
+                crew.instruments = []
+                outcome = bench.conclude(self, crew, "reads that failed")
+                outcome.findings += outages.findings(crew)
+                return outcome
+
+    def _refuse(
+        self,
+        bench: Bench,
+        crew: Crew,
+        engine: Engine,
+        disk: FaultyDisk,
+        late: list[ClientProcess],
+        outages: Outages,
+    ) -> None:
+        if engine.data_dir is None:
+            raise VerifyError(f"disk: {engine.kind} has no directory of ours")
+        disk.aim(engine.data_dir)
         began_ns = crew.note_fault("disk")
         disk.fail_reads()
         for client in late:
@@ -146,11 +177,7 @@ class FailedRead(_DiskFault):
         in_flight = len(crew.in_flight())
         disk.heal()
         bench.landed("disk", disk.landed().seen, in_flight=in_flight)
-        _revive(engine)
-        outages.over(crew, late, began_ns, time.monotonic_ns())
-        outcome = bench.conclude(self, crew, "reads that failed")
-        outcome.findings += outages.findings(crew)
-        return outcome
+        _recover(crew, engine, late, outages, began_ns)
 
 
 def _met_by_all(crew: Crew, clients: Sequence[ClientProcess]) -> None:
@@ -160,10 +187,26 @@ def _met_by_all(crew: Crew, clients: Sequence[ClientProcess]) -> None:
     crew.until(lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in clients))
 
 
-def _revive(engine: Engine) -> None:
-    """An engine that ends rather than acknowledge what it could not sync does right."""
-    if getattr(engine, "pid", 0) is None:
-        engine.start()
+def _recover(
+    crew: Crew,
+    engine: Engine,
+    clients: Sequence[ClientProcess],
+    outages: Outages,
+    began_ns: int,
+) -> None:
+    """Wait until every client works again, and start an engine that ended meanwhile.
+
+    One that ends rather than acknowledge what it could not sync does right; it may take a moment.
+    """
+    healed_ns = time.monotonic_ns()
+
+    def works() -> bool:
+        if getattr(engine, "pid", 0) is None:
+            engine.start()
+        return all(client.works_since(healed_ns) for client in clients)
+
+    crew.until(works, within_s=crew.bounds.recover_s)
+    outages.over(crew, clients, began_ns, healed_ns)
 
 
 def _lies(

@@ -28,8 +28,8 @@ from holdfast.verify.faults.shims.shared import shared_file
 from holdfast.verify.instrument import Instrument, Launch
 
 _PATH_BYTES: Final = 4096
-_CUT, _SYNCED, _UNSEEN = range(3)
-_WORDS_BYTES: Final = 3 * 8
+_CUT, _SYNCED, _UNSEEN, _REFUSE, _REFUSED = range(5)
+_WORDS_BYTES: Final = 5 * 8
 _PAGE_BYTES: Final = 4096
 _CONTROL_TIMEOUT_S: Final = 30.0
 _CONTROL: Final = """
@@ -125,6 +125,26 @@ class ShimSupply(Block):
                 "at_ns": at_ns,
                 "syncs": self._words[_SYNCED],
             },
+        )
+
+    def fail_syncs(self, times: int | None = None) -> None:
+        """So many calls of fsync fail with EIO, without a number every one.
+
+        What such a call should have brought to the disk is thrown away: an fsync that works later
+        says nothing about it.
+        """
+        self._words[_REFUSE] = -1 if times is None else times
+
+    def heal(self) -> Evidence:
+        """Syncs work again; how many were refused. `FaultNotProven` if none was."""
+        self._words[_REFUSE] = 0
+        refused, self._words[_REFUSED] = self._words[_REFUSED], 0
+        if not refused:
+            raise FaultNotProven("disk: nothing was synced, so no fsync could be refused")
+        return Evidence(
+            "disk",
+            f"{refused} fsyncs failed with EIO, and what they should have synced was lost",
+            {"mechanism": self.mechanism, "refused": refused},
         )
 
     def close(self) -> None:

@@ -26,6 +26,8 @@ struct control {
     int64_t is_cut; /* nothing reaches the disk any more, and nobody is told that it did */
     int64_t synced;
     int64_t unseen;
+    int64_t refuse; /* how many more fsyncs fail, negative: all */
+    int64_t refused;
     char directory[PATH_BYTES];
     char shadow[PATH_BYTES];
 };
@@ -60,24 +62,9 @@ static void key_of(const struct statx *found, char *key, size_t size)
              (long long)found->stx_btime.tv_sec, found->stx_btime.tv_nsec);
 }
 
-/* The file as it is now, chunk by chunk where it differs. Read through a descriptor of our own:
- * the one that was synced may be open for writing only. */
-static void save_content(int file)
+/* Make one file what the other is, chunk by chunk where it differs; none is an empty one. */
+static void copy(int from, int to)
 {
-    char path[2 * PATH_BYTES], key[64];
-    struct statx found;
-    if (look(file, "", &found) != 0 || !S_ISREG(found.stx_mode))
-        return;
-    key_of(&found, key, sizeof key);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    int from = (int)open_file(path, O_RDONLY);
-    snprintf(path, sizeof path, "%s/%s", control->shadow, key);
-    int to = (int)open_file(path, O_RDWR | O_CREAT);
-    if (from < 0 || to < 0) {
-        note_unseen();
-        return;
-    }
-    fchmod(to, 0666); /* the kit and the engine may be different users */
     char *new = malloc(2 * CHUNK_BYTES), *old = new + CHUNK_BYTES;
     off_t at = 0;
     for (ssize_t got; (got = syscall(SYS_pread64, from, new, CHUNK_BYTES, at)) > 0; at += got) {
@@ -87,8 +74,33 @@ static void save_content(int file)
     }
     syscall(SYS_ftruncate, to, at);
     free(new);
-    syscall(SYS_close, from);
-    syscall(SYS_close, to);
+}
+
+/* The file comes to the disk as it is now, or is again what the disk has of it. Through the very
+ * descriptor where it can be read: to close another one of the same file would take away the
+ * locks that this process holds on it, and SQLite lives by them. */
+static void move_content(int file, int to_disk)
+{
+    char path[2 * PATH_BYTES], key[64];
+    struct statx found;
+    if (look(file, "", &found) != 0 || !S_ISREG(found.stx_mode))
+        return;
+    key_of(&found, key, sizeof key);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int is_readable = (syscall(SYS_fcntl, file, F_GETFL) & O_ACCMODE) != O_WRONLY;
+    int live = is_readable ? file : (int)open_file(path, to_disk ? O_RDONLY : O_RDWR);
+    snprintf(path, sizeof path, "%s/%s", control->shadow, key);
+    int disk = (int)open_file(path, to_disk ? O_RDWR | O_CREAT : O_RDONLY);
+    if (live < 0 || (to_disk && disk < 0))
+        note_unseen();
+    else if (to_disk) {
+        fchmod(disk, 0666); /* the kit and the engine may be different users */
+        copy(live, disk);
+    } else
+        copy(disk, live);
+    if (live != file)
+        syscall(SYS_close, live);
+    syscall(SYS_close, disk);
 }
 
 /* The directories as they were when their names were last written down by this process. A change
@@ -136,7 +148,7 @@ static int names_are_known(void)
 static void save_content_of(int folder, const char *name)
 {
     int file = (int)syscall(SYS_openat, folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    save_content(file);
+    move_content(file, 1);
     syscall(SYS_close, file);
 }
 
@@ -205,7 +217,7 @@ static void bring(int file)
     while (__atomic_load_n(&control->is_cut, __ATOMIC_SEQ_CST))
         poll(NULL, 0, -1);
     if (file >= 0)
-        save_content(file);
+        move_content(file, 1);
     if (file < 0 || !names_are_known())
         commit_names("names", file < 0);
     __atomic_add_fetch(&control->synced, 1, __ATOMIC_SEQ_CST);
@@ -213,10 +225,31 @@ static void bring(int file)
     errno = before;
 }
 
+/* An fsync that fails. What it should have brought to the disk is thrown away, as btrfs does; with
+ * ext4 and xfs it would stay readable and be taken for clean. Either way no later fsync that works
+ * brings it back, and whoever only tries again has lost it. */
+static int refuse(int file)
+{
+    int64_t left = __atomic_load_n(&control->refuse, __ATOMIC_SEQ_CST);
+    while (left > 0 && !__atomic_compare_exchange_n(&control->refuse, &left, left - 1, 0,
+                                                    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+    if (left == 0)
+        return 0;
+    int lock = take_lock();
+    move_content(file, 0);
+    __atomic_add_fetch(&control->refused, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_close, lock);
+    errno = EIO;
+    return -1;
+}
+
 static int bring_or(long call, int file)
 {
     if (control == NULL || !is_below(control->directory, file))
         return (int)syscall(call, file);
+    if (refuse(file) != 0)
+        return -1;
     bring(file);
     return 0;
 }
