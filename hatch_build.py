@@ -28,4 +28,11 @@ class Shims(BuildHookInterface[Any]):
             return
         build_data["artifacts"] += [str(path.relative_to(self.root)) for path in built]
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{next(sys_tags()).platform}"
+        build_data["tag"] = f"py3-none-{_platform()}"
+
+
+def _platform() -> str:
+    """This machine with its C library, by the name that a package index takes."""
+    platforms = [tag.platform for tag in sys_tags()]
+    named = (p for p in platforms if p.startswith(("manylinux_", "musllinux_")))
+    return next(named, platforms[0])

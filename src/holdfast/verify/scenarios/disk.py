@@ -22,6 +22,8 @@ from holdfast.verify.workload.process import ClientProcess
 CLIENTS: Final = 2
 ENOUGH: Final = 50
 """Whoever did so much without an error notices none."""
+MET_WITHIN_S: Final = 4.0
+"""Whoever hangs instead of an error is not waited for."""
 SLOW_S: Final = 0.02
 SLOW_APPENDS: Final = 10
 
@@ -184,7 +186,10 @@ def _met_by_all(crew: Crew, clients: Sequence[ClientProcess]) -> None:
     """Wait until each had an error, or went on for so long that it will have none."""
     errors = {client.name: client.errors for client in clients}
     ended = {client.name: client.ended + ENOUGH for client in clients}
-    crew.until(lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in clients))
+    crew.until(
+        lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in clients),
+        within_s=MET_WITHIN_S,
+    )
 
 
 def _recover(
