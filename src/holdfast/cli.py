@@ -220,7 +220,7 @@ def check(
     for file in (json_file, report_file):
         if file is not None:  # now, not after the whole check
             terminal.ensure_writable(file)
-    report.open_with(order.target)
+    report.open_with(order.shown)
     try:
         with report.Live().running() as live:
             result = kit.check(order, live)

@@ -87,6 +87,18 @@ def existing(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}mode=rw"
 
 
+def without_password(url: str) -> str:
+    """A target as it may be shown: nothing of a user name, a password or an option is left.
+
+    A password with a slash in it looks like a path, so all before the last @ goes.
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme in ("sqlite", "chroma"):
+        return url
+    place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
+    return f"{scheme}{mark}{place}"
+
+
 def _prepare(
     url: object, namespace: object, require: object, ttl_s: float | None, replicas: object
 ) -> tuple[ModuleType, Settings]:

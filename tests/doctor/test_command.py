@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast import Message
 from holdfast.cli import main
+from holdfast.connection import without_password
 from holdfast.doctor import Audit, Finding, Hazard, Severity, Soundness, audit
 from holdfast.doctor.finding import joined
-from holdfast.doctor.look import without_password
 from tests.doctor.conftest import OnDisk
 
 SOUND, UNSOUND, UNKNOWN, ABSENT = Soundness

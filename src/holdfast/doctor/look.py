@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast import limits, operations
-from holdfast.connection import BACKENDS
+from holdfast.connection import BACKENDS, without_password
 from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
 from holdfast.errors import HoldfastError, UsageError, VerifyError
@@ -71,18 +71,6 @@ def assert_sound(
         lines = "\n- ".join([f"{found.engine} at {found.where} is not sound:", *wrong, *blind])
         raise AssertionError(lines)
     return found
-
-
-def without_password(url: str) -> str:
-    """A target as it may be shown: nothing of a user name, a password or an option is left.
-
-    A password with a slash in it looks like a path, so all before the last @ goes.
-    """
-    scheme, mark, rest = url.partition("://")
-    if scheme in ("sqlite", "chroma"):
-        return url
-    place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
-    return f"{scheme}{mark}{place}"
 
 
 def _look_for(scheme: str) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.connection import BACKENDS
+from holdfast.connection import BACKENDS, without_password
 from holdfast.doctor.canary import NAMESPACE, TTL_S, Canary
 from holdfast.doctor.finding import EXIT_FINDINGS, EXIT_SOUND, EXIT_UNSEEN, Soundness
-from holdfast.doctor.look import audit, without_password
+from holdfast.doctor.look import audit
 from holdfast.doctor.tally import Tally
 from holdfast.errors import HoldfastError, UsageError
 

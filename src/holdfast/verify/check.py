@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
@@ -84,9 +84,14 @@ class Order:
         return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
 
     @property
+    def shown(self) -> str:
+        """The target, without a password."""
+        return without_password(self.target)
+
+    @property
     def command(self) -> str:
         """The command that makes the same plan again."""
-        words = ["holdfast", "check", self.target]
+        words = ["holdfast", "check", self.shown]
         for option, value in (
             ("--config", self.config),
             ("--engine", self.engine),
@@ -196,7 +201,7 @@ class _Run:
                 crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
             if not crew.hung:
-                raise VerifyError(f"{self.order.target}: {crew.trouble[0]}")
+                raise VerifyError(f"{self.order.shown}: {crew.trouble[0]}")
             self.stopped = crew.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -255,7 +260,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     findings = [*run.findings, *_temporary(bench.spec), *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings)
     return CheckResult(
-        target=bench.about["name"] or order.target,
+        target=bench.about["name"] or order.shown,
         seed=order.seed,
         verdict=overall(promises),
         promises=promises,

@@ -177,7 +177,7 @@ def _ours(spec: TargetSpec) -> Target:
         open=open_store,
         engine=spec.engine,
         claims=Claims(recallable=NotClaimed(NOT_BUILT)),
-        name=spec.name,
+        name=connection.without_password(spec.name),
         ttl_s=spec.ttl_s,
     )
 

@@ -199,3 +199,8 @@ def test_a_fault_that_landed_in_one_scenario_is_not_unknown_because_of_another()
     result = run("sqlite", None, seed=1, faults=("kill",), promises=("durable",), time_s=5)
     assert result.faults["kill"].landed > 0
     assert result.exit_code == 0, tell(result)
+
+
+def test_a_password_is_in_no_word_about_the_target():
+    order = Order(target="redis://me:secret@localhost:6379/0", seed=3)
+    assert order.command == "holdfast check redis://localhost:6379/0 --seed 3"

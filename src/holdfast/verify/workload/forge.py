@@ -127,7 +127,8 @@ def open_forge(modules: Sequence[str], folder: Path) -> Forge | None:
             stderr=log,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            # numpy's linear algebra starts a thread for each further core when it is imported.
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
         )
     forge = Forge(process, ours)
     ours.settimeout(_READY_TIMEOUT_S)
