@@ -41,7 +41,7 @@ from holdfast.verify.workload.forge import open_forge
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
 """The faults that this release can cause, by the names of `--faults`."""
-_LATER: Final = ("power", "power-explore", "crash-at-line")
+_LATER: Final = ("power", "crash-at-line")
 """Names that the design has and this release cannot cause yet."""
 _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
@@ -136,6 +136,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             about={"name": "", "not_claimed": {}},
             say=watcher.say,
             require=Durability[order.require],
+            named=order.faults,
         )
         run = _Run(order, bench, watcher, began + _LATE * order.time_s)
         stack.callback(run.close)
@@ -153,6 +154,8 @@ class _Run:
     deadline: float
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """What was not tried, by promise."""
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
     refused: list[tuple[Scenario, str]] = field(default_factory=list)
@@ -227,6 +230,9 @@ class _Run:
             outcome = scenario.run(self.bench)
         except VerifyError as error:
             outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
+        if outcome.left_out is not None:
+            self._not_run(scenario, outcome.left_out)
+            return
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
@@ -240,8 +246,12 @@ class _Run:
 
     def _not_run(self, scenario: Scenario, reason: str) -> None:
         """A fault that was named and is never caused leaves its promises unknown."""
-        if scenario.fault is not None:
-            self.bench.tallies.setdefault(scenario.fault, FaultTally(not_run=reason))
+        name = scenario.fault or (scenario.name if scenario.aloud else None)
+        if name is not None:
+            # The last one counts: an earlier one may have said "the engine's is taken instead".
+            self.bench.tallies.setdefault(name, FaultTally()).not_run = reason
+        for promise in scenario.tests if scenario.aloud else ():
+            self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
         named = scenario.fault in self.order.faults
         if named or (scenario.name == "expiry" and not self._days_pass()):
             self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
@@ -258,7 +268,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     findings = [*run.findings, *_temporary(bench.spec), *_below(bench)]
-    promises = combine(order.promises, bench.about["not_claimed"], findings)
+    promises = combine(order.promises, bench.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=bench.about["name"] or order.shown,
         seed=order.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.verify.claims import ALWAYS_JUDGED
@@ -97,16 +97,32 @@ class CheckResult:
 
 
 def combine(
-    promises: Iterable[str], not_claimed: Mapping[str, str], findings: Iterable[Finding]
+    promises: Iterable[str],
+    not_claimed: Mapping[str, str],
+    findings: Iterable[Finding],
+    left_out: Mapping[str, list[str]] | None = None,
 ) -> dict[str, PromiseResult]:
-    """The verdict on each promise; one that no scenario put to the test is unknown."""
+    """The verdict on each promise; one that no scenario put to the test is unknown.
+
+    `left_out` names what was not tried, by promise: "kept" then says so in the same breath.
+    """
     every = list(findings)
     return {
         promise: PromiseResult(Verdict.NOT_CLAIMED, not_claimed[promise])
         if promise in not_claimed and promise not in ALWAYS_JUDGED
-        else _worst([finding for finding in every if finding.promise == promise])
+        else _less(
+            _worst([finding for finding in every if finding.promise == promise]),
+            (left_out or {}).get(promise, []),
+        )
         for promise in promises
     }
+
+
+def _less(one: PromiseResult, left_out: list[str]) -> PromiseResult:
+    if one.verdict is not Verdict.KEPT or not left_out:
+        return one
+    because = f"{one.because}. Not put to the test: {'; '.join(left_out)}"
+    return replace(one, because=because, evidence={**one.evidence, "not_tested": left_out})
 
 
 def overall(promises: Mapping[str, PromiseResult]) -> Verdict:
@@ -134,10 +150,20 @@ def _worst(findings: list[Finding]) -> PromiseResult:
         _because(speaking, anomalies),
         {
             "anomalies": len(anomalies),
-            "scenarios": {f.scenario: {"verdict": str(f.verdict), **f.evidence} for f in findings},
+            "scenarios": _by_scenario(findings),
         },
         tuple(anomalies[:ANOMALIES_MAX]),
     )
+
+
+def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:
+    """The worst that each scenario says."""
+    worst: dict[str, Finding] = {}
+    for finding in findings:
+        other = worst.setdefault(finding.scenario, finding)
+        if _WORST_FIRST.index(finding.verdict) < _WORST_FIRST.index(other.verdict):
+            worst[finding.scenario] = finding
+    return {name: {"verdict": str(f.verdict), **f.evidence} for name, f in worst.items()}
 
 
 def _in_turn(found: list[tuple[Mapping[str, Any], ...]]) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast import connection
 from holdfast.errors import UsageError, VerifyError
 from holdfast.model import Durability
+from holdfast.verify import records
 from holdfast.verify.adapters import frameworks
 from holdfast.verify.claims import Claims, NotClaimed
 from holdfast.verify.engines.protocol import Engine
@@ -173,12 +174,18 @@ def _ours(spec: TargetSpec) -> Target:
             spec.url, namespace=spec.namespace, require=Durability.MEMORY, ttl_s=spec.ttl_s
         )
 
+    url, namespace = spec.url, spec.namespace
+    # Of a cluster each node has some of the records; we do not follow them there.
+    cluster = spec.engine is not None and spec.engine.config == "cluster"
+    reachable = records.are_reachable(url) and not cluster
     return Target(
         open=open_store,
         engine=spec.engine,
         claims=Claims(recallable=NotClaimed(NOT_BUILT)),
         name=connection.without_password(spec.name),
         ttl_s=spec.ttl_s,
+        previous=(lambda: records.VersionZero(url, namespace)) if reachable else None,
+        tamper=(lambda session: records.flip_one(url, namespace, session)) if reachable else None,
     )
 
 

@@ -32,6 +32,9 @@ class Target:
     definite: tuple[type[BaseException], ...] = ()
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
+    tamper: Callable[[str], None] | None = None
+    """Damages one stored record of a session behind the store's back, as a bad disk does; for a
+    store of which a record is not a JSON object that the kit finds in the engine by itself."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What to write into the report about how it was set up."""
 

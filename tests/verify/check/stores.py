@@ -13,7 +13,8 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ CREATE TABLE IF NOT EXISTS messages (n INTEGER PRIMARY KEY AUTOINCREMENT, sessio
 CREATE INDEX IF NOT EXISTS by_session ON messages (session, n);
 CREATE TABLE IF NOT EXISTS keys (session TEXT, key TEXT, PRIMARY KEY (session, key));
 """
+
+
+class Turns(list[dict[str, Any]]):
+    """A history, and words about each record that could not be read."""
+
+    def __init__(self, records: Iterable[str | bytes]) -> None:
+        super().__init__()
+        self.damaged: list[str] = []
+        for record in records:
+            try:
+                self.append(json.loads(record))
+            except ValueError as error:
+                self.damaged.append(f"{record[:20]!r}: {error}")
 
 
 class Sound:
@@ -58,7 +72,7 @@ class Sound:
             "SELECT body FROM messages WHERE session = ? ORDER BY n DESC LIMIT ?",
             (session, -1 if limit is None else limit),
         ).fetchall()
-        return [json.loads(body) for (body,) in reversed(rows)]
+        return Turns(body for (body,) in reversed(rows))
 
     def forget(self, session: str) -> None:
         self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
@@ -175,6 +189,44 @@ class ShutsOut(Sound):
         super().append(session, messages, key)
 
 
+class SkipsDamaged(Sound):
+    """A record that cannot be read is left out, and nobody is told."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        return [*super().history(session, limit)]
+
+
+class Opaque(Sound):
+    """Compresses its records, so that nobody but itself knows where one begins."""
+
+    def encode(self, message: dict[str, Any]) -> str:
+        return zlib.compress(json.dumps(message).encode()).hex()
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        rows = self.db.execute(
+            "SELECT body FROM messages WHERE session = ? ORDER BY n DESC LIMIT ?",
+            (session, -1 if limit is None else limit),
+        ).fetchall()
+        return Turns(_inflated(body) for (body,) in reversed(rows))
+
+
+def _inflated(body: str) -> bytes:
+    try:
+        return zlib.decompress(bytes.fromhex(body))
+    except (ValueError, zlib.error):
+        return b"(not compressed)"
+
+
+class OpaqueAndBrittle(Opaque):
+    """One record that cannot be read, and the whole session is gone."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        found = super().history(session, limit)
+        if getattr(found, "damaged", None):
+            raise ValueError("not compressed")
+        return found
+
+
 class Hangs(Sound):
     """The third append never returns."""
 
@@ -239,7 +291,7 @@ class SoundRedis:
             return []
         name = session.encode("utf-8", "surrogatepass").hex()
         found: Any = self._redis.lrange(f"m:{name}", -limit if limit else 0, -1)
-        return [json.loads(body) for body in found]
+        return Turns(found)
 
     def forget(self, session: str) -> None:
         self._redis.unlink(f"m:{session.encode('utf-8', 'surrogatepass').hex()}")
@@ -302,6 +354,33 @@ class ClaimsNotDone(SoundRedis):
             raise NotDone(str(error)) from error
 
 
+class HidesAll(SoundRedis):
+    """One record that cannot be read, and the whole session is gone."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        found = super().history(session, limit)
+        if getattr(found, "damaged", None):
+            raise ValueError("Expecting value: line 1 column 1")
+        return found
+
+
+class KeyedByVersion(SoundRedis):
+    """Its keys carry the engine's version, so that a cache is never older than its engine."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        super().append(self._name(session), messages, key)
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        return super().history(self._name(session), limit)
+
+    def forget(self, session: str) -> None:
+        super().forget(self._name(session))
+
+    def _name(self, session: str) -> str:
+        info: Any = self._redis.info("server")
+        return f"{info['redis_version']}:{session}"
+
+
 class NotDone(Exception):
     pass
 
@@ -328,7 +407,44 @@ def _server(kind: Callable[[str], Any]) -> Callable[[Engine], Target]:
     return target
 
 
+def _opaque(kind: Callable[[str], Any], *, hook: bool) -> Callable[[Engine], Target]:
+    """The same, with the way to damage a record that only whoever wrote the store knows."""
+
+    def target(engine: Engine) -> Target:
+        path = str(engine.url).removeprefix("sqlite:///")
+
+        def tamper(session: str) -> None:
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+                third = "SELECT n FROM messages WHERE session = ? ORDER BY n LIMIT 1 OFFSET 2"
+                change = f"UPDATE messages SET body = substr(body, 1, 9) WHERE n = ({third})"
+                db.execute(change, (session,))
+
+        return Target(
+            open=lambda: kind(path), engine=engine, claims=KEEPS, tamper=tamper if hook else None
+        )
+
+    return target
+
+
+def _upgraded(kind: Callable[[str], Any]) -> Callable[[Engine], Target]:
+    """The release before it was the sound store."""
+
+    def target(engine: Engine) -> Target:
+        path = str(engine.url).removeprefix("sqlite:///")
+        return Target(
+            open=lambda: kind(path), engine=engine, claims=KEEPS, previous=lambda: Sound(path)
+        )
+
+    return target
+
+
 sound = _file(Sound)
+skips_damaged = _file(SkipsDamaged)
+opaque = _opaque(Opaque, hook=True)
+opaque_without_a_hook = _opaque(Opaque, hook=False)
+opaque_and_brittle = _opaque(OpaqueAndBrittle, hook=True)
+reads_old_records = _upgraded(Sound)
+cannot_read_old_records = _upgraded(Opaque)
 sound_async = _file(
     SoundAsync,
     Claims(
@@ -354,6 +470,8 @@ swallows = _server(Swallows)
 never_reconnects = _server(NeverReconnects)
 false_ack = _server(FalseAck)
 claims_not_done = _server(ClaimsNotDone)
+hides_all = _server(HidesAll)
+keyed_by_version = _server(KeyedByVersion)
 
 
 def hangs_at_open(engine: Engine) -> Target:

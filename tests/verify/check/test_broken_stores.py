@@ -8,7 +8,7 @@ from holdfast.verify.judge import Verdict
 from tests.verify.check.checking import broken, run, tell
 
 ON_SQLITE = {
-    "lost_update": ("durable", "concurrency"),
+    "lost_update": ("durable", "kill-clients"),
     "torn_batch": ("atomic", "concurrency"),
     "ack_before_write": ("durable", "kill-clients"),
     "lossy": ("faithful", "odd-content"),
@@ -16,20 +16,27 @@ ON_SQLITE = {
     "forgets_by_prefix": ("isolated", "odd-ids"),
     "oldest_first": ("snapshot", "concurrency"),
     "retry_duplicates": ("exactly-once", "concurrency"),
+    "skips_damaged": ("faithful", "damage"),
+    "opaque_and_brittle": ("faithful", "damage"),
+    "cannot_read_old_records": ("faithful", "old-records"),
 }
 ON_REDIS = {
     "swallows": ("loud", "kill"),
     "never_reconnects": ("loud", "network"),
     "claims_not_done": ("loud", "lost-ack"),
     "false_ack": ("durable", "connections"),
+    "keyed_by_version": ("durable", "upgrade"),
+    "hides_all": ("faithful", "none"),
 }
 
 
 @pytest.mark.parametrize("name", ON_SQLITE)
 def test_a_broken_store_on_sqlite_is_caught_for_its_own_promise(name: str):
-    promise, _ = ON_SQLITE[name]
+    promise, scenario = ON_SQLITE[name]
     result = run(name, seed=7, promises=(promise,), faults=("kill",))
     assert result.promises[promise].verdict is Verdict.BROKEN, tell(result)
+    found = result.promises[promise].evidence["scenarios"]
+    assert found[scenario]["verdict"] == "broken", found
     assert result.exit_code == 1
     assert result.promises[promise].because
 
@@ -65,7 +72,8 @@ def test_a_sound_stranger_on_redis_raises_no_alarm():
     assert result.verdict is Verdict.KEPT, tell(result)
     landed = {name for name, tally in result.faults.items() if tally.landed}
     assert landed == {
-        "kill", "pause", "restart", "lost-ack", "network", "connections", "disk", "clock",
+        "kill", "pause", "restart", "upgrade", "lost-ack", "network", "connections", "disk", "damage",
+        "power-explore", "clock",
     }  # fmt: skip
 
 

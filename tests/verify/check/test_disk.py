@@ -7,7 +7,7 @@ import pytest
 from holdfast.verify.check import Order, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
-from holdfast.verify.scenarios.disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play
 

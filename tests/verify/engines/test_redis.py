@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
+from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven, UsageError
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.cluster import RedisCluster
 from holdfast.verify.engines.redis import RedisEngine
@@ -111,6 +111,19 @@ def test_a_refused_restart_leaves_the_engine_running(redis_engine: RedisEngine) 
     with pytest.raises(EngineMissing):
         redis_engine.restart(version="4")
     assert redis_engine.pid == pid
+
+
+def test_valkey_takes_over_what_redis_wrote_and_not_the_other_way(
+    redis_engine: RedisEngine,
+) -> None:
+    redis_engine.call("SET", "memory", "here")
+    evidence = redis_engine.restart(kind="valkey")
+    assert redis_engine.kind == "valkey"
+    assert evidence.facts["after"]["version"].startswith("9.")
+    assert redis_engine.call("GET", "memory") == "here"
+    with pytest.raises(UsageError, match="redis does not read the files of valkey"):
+        redis_engine.restart(kind="redis")
+    assert redis_engine.call("GET", "memory") == "here"
 
 
 @pytest.mark.parametrize("config", ["rdb-only", "aof-always", "mixed"])

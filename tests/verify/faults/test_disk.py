@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,8 @@ import apsw
 import psycopg
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines import start_engine
@@ -101,6 +105,41 @@ def test_some_room_may_be_left(disk: SmallDisk) -> None:
     (disk.path / "file").write_bytes(bytes(900_000))
     with pytest.raises(OSError, match="No space left"):
         (disk.path / "more").write_bytes(bytes(900_000))
+
+
+def test_a_disk_is_full_also_where_others_write_while_it_is_filled(disk: SmallDisk) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        with (disk.path / "log").open("ab", buffering=0) as log, contextlib.suppress(OSError):
+            while not stop.is_set():
+                log.write(bytes(4096))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        evidence = disk.fill()
+    finally:
+        stop.set()
+        writer.join()
+    assert evidence.facts["free_bytes"] < 4096 * 16
+    with pytest.raises(OSError, match="No space left"):
+        (disk.path / "file").write_bytes(bytes(4096 * 16))
+
+
+def test_redis_under_the_limit_ends_and_comes_back_with_what_it_acknowledged() -> None:
+    with start_engine("redis", storage="disk") as engine:
+        assert engine.data_dir is not None
+        client = redis.Redis.from_url(engine.url, retry=Retry(NoBackoff(), 0))
+        client.rpush("a", "1")
+        fault = disk_of(engine.data_dir)
+        fault.fill()
+        with pytest.raises(redis.ConnectionError):
+            client.rpush("a", "2")  # it syncs before it answers, so it cannot go on
+        fault.release()
+        engine.start()
+        assert client.lrange("a", 0, -1) == [b"1"]
+        client.close()
 
 
 def test_sqlite_in_another_process_meets_the_full_disk(disk: SmallDisk) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.verify.engines import start_engine
+from holdfast.verify.engines import Pausable, start_engine
 from holdfast.verify.faults import tree
 from holdfast.verify.history import Header, read_history
+from holdfast.verify.judge import judge
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
 from holdfast.verify.workload.forge import open_forge
@@ -118,6 +121,59 @@ def test_a_client_does_not_outlive_its_alarm(tmp_path: Path):
             for client in crew.hire(shape=Shape("x")):
                 assert crew.until(lambda: not client.alive)  # noqa: B023
                 assert client.process.returncode == -14
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_on_a_server_they_are_closed_when_the_server_has_given_the_client_up(
+    kind: str, tmp_path: Path
+):
+    with start_engine(kind) as engine:
+        spec = TargetSpec(kind, engine=view_of(engine))
+        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
+            clients = crew.hire(3, shape=Shape("x"))
+            for client in clients:
+                client.go()
+            for client in clients:
+                assert crew.until_acknowledged(5)
+                crew.kill(client)
+            crew.stop()
+            crew.write(tmp_path / "h.jsonl", Header("x"))
+    history = read_history(tmp_path / "h.jsonl")
+    settled = {fault.time_ns for fault in history.faults if fault.name == "kill over"}
+    assert len(settled) == 3
+    open_ones = [o for o in history.operations.values() if o.status == "info"]
+    assert all(operation.completed_ns in settled for operation in open_ones)
+
+
+def test_a_server_may_carry_out_what_a_dead_client_asked_so_that_stays_open(tmp_path: Path):
+    with start_engine("redis") as engine:
+        assert isinstance(engine, Pausable)
+        spec = TargetSpec("redis", engine=view_of(engine))
+        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
+            (doomed,) = crew.hire(scripts=[[Step("append", "s", ("late",))]])
+            engine.pause()
+            doomed.go()
+            assert crew.until(lambda: unread_bytes(engine.url) > 0)
+            assert crew.kill(doomed) == 1
+            resumed_ns = time.monotonic_ns()
+            engine.resume()
+            (reader,) = crew.hire(scripts=[[Step("history", "s")]])
+            reader.go()
+            assert crew.until(lambda: not reader.alive)
+            crew.write(tmp_path / "h.jsonl", Header("x", claims=("durable", "snapshot", "fresh")))
+    history = read_history(tmp_path / "h.jsonl")
+    append, read = history.operations.values()
+    assert read.ids() == ["late"], "it was dead when its request was carried out"
+    assert append.completed_ns > resumed_ns
+    assert not judge(history).anomalies
+
+
+def unread_bytes(url: str) -> int:
+    """What lies in the sockets of a server and was not read by it yet."""
+    port = urlsplit(url).port
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    mine = [row[4] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return sum(int(queues.rpartition(":")[2], 16) for queues in mine)
 
 
 def test_where_an_import_starts_a_thread_clients_are_not_forked(tmp_path: Path):

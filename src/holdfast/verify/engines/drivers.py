@@ -18,7 +18,9 @@ CONNECT_TIMEOUT_S: Final = 5
 REPLY_TIMEOUT_S: Final = 30
 
 
-def redis_client(url: str, *, decode: bool = True) -> redis.Redis:
+def redis_client(
+    url: str, *, decode: bool = True, reply_timeout_s: float = REPLY_TIMEOUT_S
+) -> redis.Redis:
     """A client with one connection at most, that gives up at the first error."""
     try:
         import redis  # noqa: PLC0415 - only who uses Redis needs its driver
@@ -33,7 +35,7 @@ def redis_client(url: str, *, decode: bool = True) -> redis.Redis:
         single_connection_client=True,
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_TIMEOUT_S,
-        socket_timeout=REPLY_TIMEOUT_S,
+        socket_timeout=reply_timeout_s,
         decode_responses=decode,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -121,6 +122,16 @@ class LocalProcess(Block):
         self._launch_on_a_port()
         self._ready_after_s = time.monotonic() - begun
         return self
+
+    def adopt(self, data_dir: Path) -> None:
+        """Come up on these data from the next start on; the directory is moved, and its own."""
+        if self.pid is not None:
+            raise UsageError(f"the {self.kind} engine runs: end it before it gets other data")
+        if self._run_dir is None:
+            self._run_dir = RunDir(self._storage)
+        else:
+            shutil.rmtree(self.data_dir)
+        data_dir.rename(self.data_dir)
 
     def stop(self) -> None:
         """End it cleanly; its data stay. Stopping a stopped engine does nothing."""
@@ -253,6 +264,8 @@ class LocalProcess(Block):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us, not a shutdown request to the engine
+                # SIGXFSZ stays ignored, as it is in Python: a full disk is an error, not the end.
+                restore_signals=False,
             )
         self._run_dir.know(self._process.pid)
         if not await_true(self._answers_or_died, self.start_timeout_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines.binaries import choose_binary
@@ -11,6 +12,9 @@ from holdfast.verify.engines.process import LocalProcess
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order, as_settings
 from holdfast.verify.faults.clock import Clock
+
+HEIRS: Final = {"redis": "valkey"}
+"""Which engine reads the files of which other: Valkey those of Redis up to 7.2."""
 
 
 class ServerEngine(LocalProcess):
@@ -69,19 +73,24 @@ class ServerEngine(LocalProcess):
         config: str | None = None,
         version: str | None = None,
         settings: Mapping[str, object] | None = None,
+        kind: str | None = None,
     ) -> Evidence:
         """Stop if running, then start on the same data and port with these instead.
 
-        `settings` replaces the caller's own settings of before; None keeps them.
+        `settings` replaces the caller's own settings of before; None keeps them. `kind` is
+        another engine that reads the same files: `valkey` after `redis`.
         """
         if self._run_dir is None:
             raise UsageError(f"the {self.kind} engine was never started: it has no data")
         before = {"pid": self.pid, "config": self.config, "version": self.version}
+        if kind not in (None, self.kind, HEIRS.get(self.kind)):
+            raise UsageError(f"{kind} does not read the files of {self.kind}")
         # Both can refuse, so both are asked before anything is stopped.
         extra = self._extra if settings is None else as_settings(settings)
-        new = settings_of(self.kind, config or self.config, extra)
-        binary = choose_binary(self.kind, version) if version else self.binary
+        new = settings_of(kind or self.kind, config or self.config, extra)
+        binary = choose_binary(kind or self.kind, version) if version or kind else self.binary
         self.stop()
+        self.kind = binary.kind
         self.config = config or self.config
         self.settings, self.binary, self._extra = new, binary, extra
         self._version = binary.version

@@ -76,7 +76,11 @@ class SmallDisk(Block):
 
     def fill(self, *, leave_bytes: int = 0) -> Evidence:
         """Leave at most `leave_bytes` free; proven by ENOSPC from a write of one page more."""
-        self._allocate(_free_bytes(self.path) - leave_bytes)
+        step = _free_bytes(self.path)
+        while step > 0 and (left := _free_bytes(self.path) - leave_bytes) > 0:
+            step = min(step, left)
+            if not self._allocate(step):  # somebody writes at the same time: smaller bites
+                step //= 2
         seen = self._write(_free_bytes(self.path) + _PAGE_BYTES)
         if seen != errno.ENOSPC:
             raise FaultNotProven(f"disk full: the write ended with {_name(seen)}, not ENOSPC")
@@ -110,11 +114,17 @@ class SmallDisk(Block):
                 self.path.rmdir()
         self._undo.cancel()
 
-    def _allocate(self, wanted_bytes: int) -> None:
-        """Grow the filler by so much."""
+    def _allocate(self, wanted_bytes: int) -> bool:
+        """Grow the filler by so much; False where somebody else took some of it meanwhile."""
         with self._filler.open("ab") as filler:
-            if wanted_bytes > 0:
-                os.posix_fallocate(filler.fileno(), filler.tell(), wanted_bytes)
+            try:
+                if wanted_bytes > 0:
+                    os.posix_fallocate(filler.fileno(), filler.tell(), wanted_bytes)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return False
+        return True
 
     def _write(self, count: int) -> int:
         """Write so many bytes into a new file and remove it; the errno, or 0."""
@@ -204,6 +214,15 @@ class FileSizeLimit(Block):
 
     def _alive(self) -> list[int]:
         return list(dict.fromkeys(pid for root in self._roots for pid in tree(root)))
+
+
+def may_limit(pid: int) -> bool:
+    """Whether this user may limit that process: its own, or any with the right capability."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    except PermissionError:
+        return False
+    return True
 
 
 def disk_of(directory: Path) -> DiskFault:

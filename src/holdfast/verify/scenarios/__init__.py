@@ -1,10 +1,11 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.clients import DiskFull, KillClients, PauseClient
+from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
+from holdfast.verify.scenarios.clients import KillClients, PauseClient
 from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
-from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds
-from holdfast.verify.scenarios.disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
+from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
     LostAck,
@@ -13,6 +14,8 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.explore import PowerExplore
+from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -20,6 +23,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OddContent(),
     OddIds(),
     Damage(),
+    OldRecords(),
     LateRetry(),
     KillClients(),
     PauseClient(),
@@ -29,12 +33,16 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillEngine(),
     PauseEngine(),
     RestartEngine(),
+    RestartOtherwise(),
+    Upgrade(),
     LostAck(),
     NetworkCut(),
     NoConnections(),
+    EngineDiskFull(),
     Expiry(),
     ClockExpiry(),
     ClockDrift(),
+    PowerExplore(),
 )
 
 __all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]

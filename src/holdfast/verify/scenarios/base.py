@@ -35,6 +35,8 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
     hung: bool = False
+    left_out: str | None = None
+    """It turned out that this target cannot be put to this test, and why."""
 
 
 class Scenario:
@@ -46,6 +48,8 @@ class Scenario:
     fault: str | None = None
     """Its name for `--faults`; None causes none."""
     tests: tuple[str, ...] = ()
+    aloud: bool = False
+    """Causes no fault of a name, and yet is told by its own where it could not be run."""
 
     def reason_not(self, bench: Bench) -> str | None:
         """Why it cannot be run on this target, or None."""
@@ -74,6 +78,8 @@ class Bench:
     require: Durability = Durability.DISK
     """What an ack is held to, whatever level it names."""
     tallies: dict[str, FaultTally] = field(default_factory=dict)
+    named: tuple[str, ...] = ()
+    """The faults that were asked for by name: they may take as long as there is time."""
     forge: Forge | None = None
     """Of which clients are forked; without one each is started."""
 
@@ -151,8 +157,8 @@ class Bench:
         crew.write(path, Header(name, claims=self.claimed, **(header or {})))
         history = read_history(path)
         result = judge(history)
-        findings = [*_broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
-        counts = _counts(result)
+        findings = [*broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
+        counts = counts_of(result)
         return Outcome(findings, [counts], crew.hung)
 
     def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
@@ -160,14 +166,15 @@ class Bench:
         return [Finding(p, Verdict.UNKNOWN, because, scenario.name) for p in scenario.tests]
 
 
-def _counts(result: JudgeResult) -> dict[str, int]:
+def counts_of(result: JudgeResult) -> dict[str, int]:
+    """The counts of a verdict, as a check adds them up."""
     counts = dict(result.counts)
     del counts["faults"]
     counts["read_back"] = counts["acknowledged"] - counts["never_read"]
     return counts
 
 
-def _broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
+def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
     """A finding for each promise that an anomaly breaks, whether or not it was aimed at."""
     by_promise: dict[str, list[Anomaly]] = {}
     for anomaly in result.anomalies:

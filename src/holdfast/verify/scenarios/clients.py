@@ -1,16 +1,13 @@
-"""Faults upon the clients: SIGKILL in mid-write, a pause in mid-write, a disk that is full."""
+"""Faults upon the clients: SIGKILL in mid-write, a pause in mid-write."""
 
 from __future__ import annotations
 
 import random
-import time
 from typing import Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.disk import FileSizeLimit
 from holdfast.verify.faults.process import pause_tree
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.outage import Outages
 from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
 
@@ -105,48 +102,3 @@ class PauseClient(Scenario):
             # On a busy machine it may not run at all before the next attempt: wait for a sign.
             crew.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
         raise FaultNotProven("pause: the client was never caught in the middle of an operation")
-
-
-class DiskFull(Scenario):
-    """The processes may write no further byte, and then they may again."""
-
-    name = "disk-full"
-    about = "the disk is full, and then it has room again"
-    fault = "disk"
-    tests = ("durable", "loud")
-
-    def reason_not(self, bench: Bench) -> str | None:
-        """A server's disk is not ours to fill yet."""
-        return None if bench.spec.embedded else "a server's disk is not filled by this release"
-
-    def run(self, bench: Bench) -> Outcome:
-        """Fill, wait until every client has met it, release, wait until every one works again."""
-        outages = Outages(self.name)
-        with bench.crew(self) as crew:
-            working = crew.hire(3, shape=bench.shape(self.name))
-            for client in working:
-                client.go()
-            crew.until_acknowledged(bench.amount(40))
-            if working:
-                self._fill(bench, crew, working, outages)
-            outcome = bench.conclude(self, crew, "a full disk")
-            outcome.findings += outages.findings(crew)
-            return outcome
-
-    def _fill(
-        self, bench: Bench, crew: Crew, working: list[ClientProcess], outages: Outages
-    ) -> None:
-        disk = FileSizeLimit([client.process.pid for client in working])
-        errors = {client.name: client.errors for client in working}
-        # Before it: while the disk is being filled and that is proven, clients meet it already.
-        began_ns = crew.note_fault("disk")
-        evidence = disk.fill()
-        try:
-            met = crew.until(lambda: all(c.errors > errors[c.name] for c in working))
-        finally:
-            disk.release()
-        if met:
-            bench.landed("disk", evidence.seen, in_flight=len(crew.in_flight()))
-        else:
-            crew.trouble.append("not every client met the full disk")
-        outages.over(crew, working, began_ns, time.monotonic_ns())

@@ -1,18 +1,13 @@
-"""Scenarios that need no history: odd content, odd ids, a damaged record."""
+"""Scenarios that need no history: odd content, odd ids, damaged records, old records."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
-from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload import probes
-from holdfast.verify.workload.plan import Step
 
 
 class OddContent(Scenario):
@@ -45,26 +40,24 @@ class Damage(Scenario):
     name = "damage"
     about = "one stored record is damaged; it must be named and hide nothing else"
     tests = ("faithful",)
-
-    def reason_not(self, bench: Bench) -> str | None:
-        """Only where the kit knows how records are stored."""
-        if bench.spec.ours and bench.spec.embedded:
-            return None
-        return "how this store keeps its records is not known to the kit"
+    aloud = True
 
     def run(self, bench: Bench) -> Outcome:
-        """Write, damage, read in a new process."""
-        session = probes.damage_session(bench.seed)
-        script = [Step("append", session, (name,)) for name in probes.damage_ids(bench.seed)]
-        with bench.crew(self) as crew:
-            for client in crew.hire(scripts=[script]):
-                client.go()
-            crew.until(lambda: not any(client.alive for client in crew.clients))
-            if crew.acknowledged() != len(script):
-                raise VerifyError("damage: the records could not be written")
-        _damage_sqlite(bench.spec, session, probes.DAMAGE_AT)
-        bench.landed("damage", f"a bit of record {probes.DAMAGE_AT} of {len(script)} was flipped")
+        """Write, damage, read."""
         return _probe(self, bench, "damaged")
+
+
+class OldRecords(Scenario):
+    """Records that an earlier release wrote."""
+
+    name = "old-records"
+    about = "what the previous release wrote must be read by this one"
+    tests = ("faithful",)
+    aloud = True
+
+    def run(self, bench: Bench) -> Outcome:
+        """Write with the code of yesterday, read with that of today."""
+        return _probe(self, bench, "old")
 
 
 def _probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
@@ -78,6 +71,11 @@ def _probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
         if not found:
             because = crew.trouble[0] if crew.trouble else "the probe gave no answer"
             return Outcome(bench.unknown(scenario, because), hung=crew.hung)
+        if found[0]["verdict"] == probes.LEFT_OUT:
+            return Outcome(left_out=found[0]["because"])
+        for event in found:
+            if "landed" in event:
+                bench.landed(scenario.name, event["landed"])
         return Outcome([_finding(scenario, event) for event in found], hung=crew.hung)
 
 
@@ -89,28 +87,3 @@ def _finding(scenario: Scenario, event: dict[str, Any]) -> Finding:
     if refused and event["verdict"] == "kept":
         because += f", {refused} were refused by an error"
     return Finding(event["promise"], Verdict(event["verdict"]), because, scenario.name, evidence)
-
-
-def _damage_sqlite(spec: TargetSpec, session: str, number: int) -> None:
-    """Flip a bit in the middle of one record, through a connection of our own."""
-    import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
-
-    path = Path(unquote(urlsplit(spec.url).path[1:]))
-    place = "(SELECT id FROM sessions WHERE namespace = ? AND name = ?) << 32 | ?"
-    asked = (spec.namespace.encode(), session.encode(), number)
-    connection = apsw.Connection(str(path))
-    try:
-        [(record,)] = connection.execute(
-            f"SELECT record FROM messages WHERE place = {place}",  # noqa: S608 - our own words
-            asked,
-        ).fetchall()
-        changed = bytearray(cast("bytes", record))
-        changed[len(changed) // 2] ^= 1
-        connection.execute(
-            f"UPDATE messages SET record = ? WHERE place = {place}",  # noqa: S608 - our own words
-            (bytes(changed), *asked),
-        )
-        if connection.changes() != 1:
-            raise FaultNotProven("damage: no record was changed")
-    finally:
-        connection.close()

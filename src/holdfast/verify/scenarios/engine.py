@@ -30,12 +30,12 @@ AWAY_S: Final = 3.0
 TRIES_MIN: Final = 20
 """So often each client tries while the engine is dead, if its store does not make it wait."""
 CONNECTIONS_MAX: Final = 200
-_NO_SERVER: Final = "there is no server: the clients are the engine"
+NO_SERVER: Final = "there is no server: the clients are the engine"
 _NO_NETWORK: Final = "there is no network between the store and its engine"
-_NOT_OURS: Final = "the engine is not ours to {}"
+NOT_OURS: Final = "the engine is not ours to {}"
 
 
-class _EngineFault(Scenario):
+class EngineFault(Scenario):
     """Clients at work, the engine goes away, comes back, and everything is read again."""
 
     fault: str = ""
@@ -45,21 +45,23 @@ class _EngineFault(Scenario):
     kept = ""
     gone = False
     """Nothing can answer while it is away."""
+    rounds = ROUNDS
+    clients = CLIENTS
 
     def reason_not(self, bench: Bench) -> str | None:
         """It needs an engine of ours that has the power."""
         if bench.spec.embedded:
-            return _NO_SERVER
-        return None if isinstance(bench.engine, self.power) else _NOT_OURS.format(self.verb)
+            return NO_SERVER
+        return None if isinstance(bench.engine, self.power) else NOT_OURS.format(self.verb)
 
     def run(self, bench: Bench) -> Outcome:
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
         with bench.crew(self) as crew:
-            working = crew.hire(CLIENTS, shape=bench.shape(self.name))
+            working = crew.hire(self.clients, shape=bench.shape(self.name))
             for client in working:
                 client.go()
-            for _ in range(ROUNDS if working else 0):
+            for _ in range(self.rounds if working else 0):
                 crew.until_acknowledged(bench.amount(40))
                 self._round(bench, crew, working, outages)
                 if outages.stuck:
@@ -94,7 +96,7 @@ class _EngineFault(Scenario):
         raise NotImplementedError
 
 
-class KillEngine(_EngineFault):
+class KillEngine(EngineFault):
     """SIGKILL the engine under load and start it again on the same data."""
 
     name = "kill-engine"
@@ -128,7 +130,7 @@ class KillEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
-class PauseEngine(_EngineFault):
+class PauseEngine(EngineFault):
     """SIGSTOP the engine: requests wait, or are given up, and may be done late."""
 
     name = "pause-engine"
@@ -151,7 +153,7 @@ class PauseEngine(_EngineFault):
         return began_ns, evidence, in_flight
 
 
-class RestartEngine(_EngineFault):
+class RestartEngine(EngineFault):
     """Stop the engine cleanly under load and start it again."""
 
     name = "restart-engine"
@@ -161,6 +163,8 @@ class RestartEngine(_EngineFault):
     power = Restartable
     verb = "restart"
     kept = "the engine restarted under load"
+    clients = 2
+    rounds = 1
 
     def strike(
         self, bench: Bench, crew: Crew, met: Callable[[], bool]
@@ -169,7 +173,7 @@ class RestartEngine(_EngineFault):
         del met
         engine = _engine(bench)
         if not isinstance(engine, Restartable):
-            raise VerifyError(_NOT_OURS.format(self.verb))
+            raise VerifyError(NOT_OURS.format(self.verb))
         began_ns = time.monotonic_ns()
         crew.until(lambda: False, within_s=0)
         in_flight = len(crew.in_flight())
@@ -235,7 +239,7 @@ class NoConnections(Scenario):
     def reason_not(self, bench: Bench) -> str | None:
         """It needs a server whose connections can be counted."""
         if bench.engine is None or bench.spec.embedded:
-            return _NO_SERVER
+            return NO_SERVER
         scheme = urlsplit(bench.engine.url).scheme
         known = scheme in ("redis", "valkey", "postgres", "postgresql")
         return None if known else f"connections of {scheme} cannot be counted"
@@ -274,7 +278,7 @@ class NoConnections(Scenario):
 
 def _engine(bench: Bench) -> Engine:
     if bench.engine is None:
-        raise VerifyError(_NO_SERVER)
+        raise VerifyError(NO_SERVER)
     return bench.engine
 
 

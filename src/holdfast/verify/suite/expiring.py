@@ -19,6 +19,8 @@ TTL_MAX_S: Final = 3.0
 _POLL_S: Final = 0.01
 WRITERS: Final = 8
 SESSIONS_MAX: Final = 2000
+TRIES_MAX: Final = 3
+"""On a machine that stalls, a write may come too late to be a refresh."""
 
 
 def test_a_session_expires_on_time_and_as_a_whole(target: Target) -> None:
@@ -37,6 +39,17 @@ def test_a_session_expires_on_time_and_as_a_whole(target: Target) -> None:
 def test_each_write_starts_the_time_of_the_whole_session_anew(target: Target) -> None:
     """Written to in time, again and again, it is all there; and then all of it goes."""
     ttl_s = _ttl_s(target)
+    events = _refresh(target, ttl_s)
+    for _ in range(TRIES_MAX):
+        _as_a_whole(events)
+        if _all_there(events, ttl_s):
+            break
+        events = _refresh(target, ttl_s)  # the machine stalled, and a write came too late
+    judged("expiring", target, events)
+
+
+def _refresh(target: Target, ttl_s: float) -> list[Event]:
+    """Write before the time is over, four times, and look all the while; then let it end."""
     events: list[Event] = []
     session = new_session()
     with recorded(target, events) as client:
@@ -45,8 +58,32 @@ def test_each_write_starts_the_time_of_the_whole_session_anew(target: Target) ->
             next_s = time.monotonic() + 0.45 * ttl_s
             _poll(lambda: client.read(session) is None, next_s)
         _poll(lambda: client.read(session) == [], time.monotonic() + ttl_s + 2 * LATE_S)
-    _as_a_whole(events)
-    judged("expiring", target, events)
+    return events
+
+
+def _all_there(events: list[Event], ttl_s: float) -> bool:
+    """Hold every read in the time of the last write to all that was written; False if one was late.
+
+    The judge says so too, where a read found the session empty. Where the part that had expired
+    was made anew by the very next write, it only sees that messages are lost.
+    """
+    live_ns = round((ttl_s - LATE_S) * 1e9)
+    written: list[str] = []
+    until_ns = 0
+    invoked: Event | None = None
+    for event in events:
+        if event.type == "invoke":
+            invoked = event
+        elif event.type == "ok" and invoked is not None and invoked.f == "append":
+            if written and event.time_ns > until_ns:
+                return False
+            written += invoked.messages or ()
+            until_ns = invoked.time_ns + live_ns
+        elif event.type == "ok" and event.time_ns < until_ns:
+            missing = [name for name in written if name not in (event.messages or ())]
+            words = f"{missing} went although the session was written to in time"
+            hold("expiring", not missing, words)
+    return True
 
 
 def test_no_crash_leaves_a_session_that_never_expires(target: Target) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.verify.adapters.plain import Client, Read
 from holdfast.verify.suite.judging import broken, cannot, hold, new_session
 from holdfast.verify.suite.record import turn
-from holdfast.verify.suite.tamper import cut_record
+from holdfast.verify.tamper import UNKNOWN_RECORDS, damage_one, wrong_with
 from holdfast.verify.target import Target
 
 CONTENTS: Final[tuple[Any, ...]] = (
@@ -59,18 +59,18 @@ def test_roles_come_back_exactly(target: Target) -> None:
 
 
 def test_a_damaged_record_is_named_and_hides_nothing_else(target: Target) -> None:
-    """One stored record is cut short; `.damaged` of the answer, or a key `damaged`, names it."""
-    if target.engine is None:
-        cannot("the target names no engine, so no record can be damaged")
+    """One stored record is damaged; `.damaged` of the answer, or a key `damaged`, names it."""
     session = new_session()
     texts = [f"text-{secrets.token_hex(8)}" for _ in range(3)]
     with Client(target) as writer:
         for number, text in enumerate(texts):
             writer.append(session, [turn(f"m.{number}", text)])
-    cuts = cut_record(target.engine, texts[1], (texts[0], texts[2]))
-    if not cuts:
-        cannot("no stored value looks like a JSON record that could be cut short")
-    _look(target, session, texts, shared=any(cut.shared for cut in cuts))
+    damage = damage_one(target, session, texts)
+    if damage is None:
+        cannot(UNKNOWN_RECORDS)
+    with Client(target) as reader:
+        wrong = wrong_with(damage, texts, _read(reader, session))
+    hold("faithful", wrong is None, str(wrong))
 
 
 def test_records_of_the_previous_release_are_read(target: Target) -> None:
@@ -90,20 +90,12 @@ def test_records_of_the_previous_release_are_read(target: Target) -> None:
         _compare(sent, seen)
 
 
-def _look(target: Target, session: str, texts: list[str], *, shared: bool) -> None:
-    """Hold a session whose second record was damaged to what is promised."""
-    with Client(target) as reader:
-        try:
-            seen = reader.history(session)
-        except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is shown
-            if not shared:  # where all of a session is one record, an error hides nothing else
-                broken("faithful", f"one damaged record hides the whole session: {error!r}")
-            return
-    shown = [message.get("content") for message in seen.messages]
-    others = [text for text in (texts[0], texts[2]) if text not in shown]
-    hold("faithful", shared or not others, f"one record was damaged, and {shown} came back")
-    named = seen.damaged or any("damaged" in message for message in seen.messages)
-    hold("faithful", named, f"a record was damaged; {shown} came back and nothing names it")
+def _read(reader: Client, session: str) -> Read | Exception:
+    """What it shows, or whatever it raises instead."""
+    try:
+        return reader.history(session)
+    except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is shown
+        return error
 
 
 def _compare(sent: list[dict[str, Any]], seen: Read) -> None:

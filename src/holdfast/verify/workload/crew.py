@@ -18,11 +18,15 @@ from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.remains import Remains, remains_of
 
 OPS_PER_CLIENT: Final = 1_000_000
 _POLL_S: Final = 0.004
 _EVENT_TYPES: Final = frozenset({"invoke", "ok", "fail", "info"})
 _READ_ATTEMPTS: Final = 200
+_SETTLE_S: Final = 1.0
+"""So long a server may take to notice that its client is dead; then it stays open."""
+_SETTLE_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Crew:
         self._folder, self._forge = folder, forge
         self._numbers = itertools.count(1)
         self._moves: list[tuple[int, int]] = []
+        self._remains: list[tuple[Remains, tuple[int, ...]]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -171,11 +176,23 @@ class Crew:
         if not client.alive:
             self._note_death(client)
             return 0
+        remains = None if self.spec.embedded else remains_of(client.process.pid, self.spec.url)
         client.kill()
-        # Of a server nobody knows what it still has in its buffers: those stay open.
-        closes = tuple(client.open) if self.spec.embedded else ()
-        self.note_fault("kill", closes=closes)
-        return len(client.open)
+        caught = tuple(client.open)
+        self.note_fault("kill", closes=caught if self.spec.embedded else ())
+        if remains is not None:
+            self._remains.append((remains, caught))
+        self._settle()
+        return len(caught)
+
+    def _settle(self) -> bool:
+        """Close what killed clients had begun, where their server has nothing left of them."""
+        for entry in list(self._remains):
+            remains, caught = entry
+            if remains.are_gone():
+                self.note_fault("kill over", closes=caught)
+                self._remains.remove(entry)
+        return not self._remains
 
     def note_fault(self, name: str, *, closes: tuple[int, ...] = (), landed: bool = True) -> int:
         """Put a fault into the history, at the time of now, which is returned."""
@@ -205,6 +222,9 @@ class Crew:
                 self._note_hang(client)
             elif not client.killed and client.process.returncode != 0 and not client.failed:
                 self._note_death(client)
+        deadline = time.monotonic() + _SETTLE_S
+        while not self._settle() and time.monotonic() < deadline:
+            time.sleep(_SETTLE_POLL_S)
 
     def _note_hang(self, client: ClientProcess) -> None:
         asked = next(iter(client.open.values()), {"f": "close"})

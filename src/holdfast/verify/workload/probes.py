@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from holdfast.errors import FaultNotProven
+from holdfast.verify import tamper
 from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
@@ -113,47 +115,73 @@ def _forgets(surface: plain.Client, session: str) -> bool:
 
 
 def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
-    """One record was changed behind the store's back: it is named, and hides nothing else."""
-    del target
-    session, count = damage_session(seed), DAMAGE_MESSAGES
-    wanted = [name for number, name in enumerate(damage_ids(seed), 1) if number != DAMAGE_AT]
-    try:
-        seen = surface.history(session)
-    except Exception as error:  # noqa: BLE001 - the error is the finding
-        words = f"one damaged record of {count} hides all the others: {type(error).__name__}"
-        yield _verdict("faithful", "broken", words, count)
+    """One record is changed behind the store's back: it is named, and hides nothing else."""
+    session = f"damage-{seed}"
+    sent = [plan.message(f"damage.{seed}.{number}") for number in range(DAMAGE_MESSAGES)]
+    for message in sent:
+        surface.append(session, [message])
+    texts = [message["content"] for message in sent]
+    damage = tamper.damage_one(target, session, texts)
+    if damage is None:
+        yield _verdict("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
         return
-    missing = [name for name in wanted if name not in _names(seen)]
-    if missing:
-        words = f"one damaged record hides {len(missing)} others that are sound"
-        yield _verdict("faithful", "broken", words, count)
-    elif len(seen.messages) == len(wanted) and not seen.damaged:
-        yield _verdict("faithful", "broken", "a damaged record is left out silently", count)
-    elif len(seen.messages) > len(wanted):
-        yield _verdict("faithful", "broken", "a damaged record is shown as if it were sound", count)
-    else:
-        yield _verdict("faithful", "kept", "a damaged record, which was named", count)
+    again = plain.Client(target)
+    try:
+        seen: plain.Read | Exception = again.history(session)
+    except Exception as error:  # noqa: BLE001 - the error is the finding
+        seen = error
+    finally:
+        again.close()
+    try:
+        wrong = tamper.wrong_with(damage, texts, seen)
+    except FaultNotProven as error:
+        yield _verdict("faithful", "unknown", str(error), DAMAGE_MESSAGES)
+        return
+    words = wrong or "a damaged record, which was named"
+    found = _verdict("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
+    yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
 
 
 DAMAGE_MESSAGES: Final = 9
-DAMAGE_AT: Final = 5
-"""The number of the record that is changed."""
+LEFT_OUT: Final = "left out"
+"""Instead of a verdict: it could not be put to the test, and why."""
 
 
-def damage_session(seed: int) -> str:
-    """The session in which a record is going to be changed."""
-    return f"damage-{seed}"
-
-
-def damage_ids(seed: int) -> list[str]:
-    """Its messages, oldest first."""
-    return [f"damage.{seed}.{number}" for number in range(DAMAGE_MESSAGES)]
+def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
+    """What the code of yesterday wrote, the code of today gives back, and can add to."""
+    if target.previous is None:
+        words = "no earlier release is given: Target(previous=…) opens the store of one"
+        yield _verdict("faithful", LEFT_OUT, words, 0)
+        return
+    yesterday = plain.Client(Target(open=target.previous))
+    accepted, refused = [], []
+    try:
+        for number, (words, fields) in enumerate(_CONTENTS):
+            # Ids are younger than some releases; whoever has none makes them up when it reads.
+            message = {"role": "user", **fields}
+            try:
+                yesterday.append(f"old-{seed}-{number}", [{"id": f"old.{number}", **message}])
+            except Exception as error:  # noqa: BLE001 - to refuse is allowed, by any error
+                refused.append(f"{words} ({type(error).__name__})")
+            else:
+                accepted.append((words, f"old-{seed}-{number}", message))
+    finally:
+        yesterday.close()
+    wrong = [words for words, session, message in accepted if not _same(surface, session, message)]
+    if accepted and not wrong:
+        words, session, _ = accepted[0]
+        surface.append(session, [plan.message(f"new.{seed}")])
+        seen = _read(surface, session)
+        wrong = [] if seen is not None and len(seen.messages) == 2 else [words]  # noqa: PLR2004
+    records = f"{len(accepted)} records of the previous release"
+    yield _finding("faithful", wrong, refused, "of the previous release is not read", records)
 
 
 PROBES: Final[dict[str, Callable[[plain.Client, Target, int], Iterator[dict[str, Any]]]]] = {
     "faithful": faithful,
     "isolated": isolated,
     "damaged": damaged,
+    "old": old,
 }
 
 

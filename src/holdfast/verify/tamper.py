@@ -1,24 +1,80 @@
-"""Cuts one stored record short behind the store's back, as a torn write does.
+"""Damages one stored record behind the store's back, and says what the store made of it.
 
-Nothing is known of how a stranger stores things, except that the text of a message stands
-somewhere in the engine. A value that holds it and looks like a JSON record is cut in half;
-what is a plain column of text cannot be told from another text, and is left alone.
+Whoever brings a store may bring the way to damage it, `Target(tamper=…)`. Otherwise nothing is
+known of how a stranger stores things, except that the text of a message stands somewhere in the
+engine: a value that holds it and looks like a JSON record is cut in half, as a torn write does.
+What is a plain column of text cannot be told from another text, and is left alone.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.errors import FaultNotProven
+from holdfast.verify.adapters.plain import Read
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
 from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.target import Target
 
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _OPENINGS: Final = (b"{", b"[")
 _PAGE: Final = 1000
+
+
+UNKNOWN_RECORDS: Final = (
+    "how this store keeps its records is not known to the kit: Target(tamper=…) damages one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What was done to a session."""
+
+    where: str
+    hit: int | None = None
+    """Which of its messages, counted from 0; None where the target's own `tamper` chose."""
+    shared: bool = False
+    """Its neighbours stand in the same record, so that an error hides nothing else."""
+
+
+def damage_one(target: Target, session: str, texts: Sequence[str]) -> Damage | None:
+    """Damage one record of a session that holds these texts; None where nobody knows how."""
+    if target.tamper is not None:
+        target.tamper(session)
+        return Damage("one record, by tamper() of the target")
+    if target.engine is None:
+        return None
+    hit = len(texts) // 2
+    cuts = cut_record(target.engine, texts[hit], [*texts[:hit], *texts[hit + 1 :]])
+    if not cuts:
+        return None
+    return Damage(f"{cuts[0].where} was cut in half", hit, any(cut.shared for cut in cuts))
+
+
+def wrong_with(damage: Damage, texts: Sequence[str], seen: Read | Exception) -> str | None:
+    """What is wrong with how a damaged session is shown; None where the promise is kept.
+
+    `FaultNotProven` where everything is shown as it was: then nothing may have been damaged.
+    """
+    if isinstance(seen, Exception):
+        return None if damage.shared else f"one damaged record hides the whole session: {seen!r}"
+    shown = [message.get("content") for message in seen.messages]
+    missing = [number for number, text in enumerate(texts) if text not in shown]
+    named = seen.damaged or any("damaged" in message for message in seen.messages)
+    hidden = len(missing) - 1 if damage.hit is None else len({*missing} - {damage.hit})
+    if hidden > 0 and not damage.shared:
+        return f"one damaged record hides {hidden} others that are sound"
+    if named:
+        return None
+    if not missing:
+        raise FaultNotProven("damage: every message is shown as it was before")
+    if len(shown) > len(texts) - len(missing):
+        return f"a damaged record is shown as if it were sound: {shown}"
+    return f"a damaged record is left out, and nothing names it: {shown} came back"
 
 
 @dataclass(frozen=True, slots=True)

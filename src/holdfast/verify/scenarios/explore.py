@@ -1,0 +1,311 @@
+"""Crash states from one run: it is recorded once, and then the power goes at many instants."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import queue
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import FaultNotProven, VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines import Engine, Killable, open_engine
+from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.faults.power.trace import Crash, Loss, Recorder, Recording, build
+from holdfast.verify.faults.power.trace.instants import Instant, choose
+from holdfast.verify.faults.power.trace.operations import Write
+from holdfast.verify.history import Header
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import ANOMALIES_MAX, Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario, broken, counts_of
+from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
+from holdfast.verify.spec import view_of
+
+CLIENTS: Final = 3
+ACKS: Final = 40
+"""So many are recorded among other faults."""
+STATES: Final = 40
+VISIT_S: Final = 2.0
+"""So long states are visited among other faults."""
+NAMED_ACKS: Final = 300
+NAMED_STATES: Final = 300
+NAMED_VISIT_S: Final = 20.0
+_ROUND: Final = 24
+"""States of one pass over the recording, in the order of time."""
+
+
+class PowerExplore(Scenario):
+    """Record a run under load, build what the power could have left at many instants, read it."""
+
+    name = "power-explore"
+    about = "one run is recorded; what the power leaves at many instants of it is booted and read"
+    fault = FAULT
+    tests = ("durable", "atomic")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine that we can start again on other data, and strace."""
+        if bench.require < Durability.DISK:
+            return f"--require {bench.require.name}: a power cut may lose what was acknowledged"
+        engine = bench.engine
+        if engine is None or engine.provider != "local" or engine.config in ("cluster", "replica"):
+            return "only one engine of the provider local can be started on crash states"
+        if engine.kind not in ("redis", "valkey", "postgres", "sqlite"):
+            return f"{engine.kind} cannot be started on crash states by this release"
+        if shutil.which("strace") is None:
+            return "strace is not here; to get it: apt-get install strace"
+        return None
+
+    def run(self, bench: Bench) -> Outcome:
+        """Record, then visit states until enough were seen or the time is over."""
+        named = self.fault in bench.named
+        visit_s = NAMED_VISIT_S * bench.scale if named else VISIT_S * min(1.0, bench.scale)
+        states = bench.amount(NAMED_STATES) if named else STATES
+        scratch = RunDir("memory")
+        try:
+            story = self._record(bench, scratch.path, bench.amount(NAMED_ACKS if named else ACKS))
+            tour = Tour(bench, self, story, scratch.path)
+            tour.visit(states, time.monotonic() + visit_s)
+        finally:
+            scratch.clear()
+        return Outcome(list(tour.findings()), tour.counts())
+
+    def _record(self, bench: Bench, scratch: Path, acks: int) -> Story:
+        directory, traces = scratch / "run", scratch / "trace"
+        for made in (directory, traces):
+            made.mkdir(mode=0o711)
+        recorder = Recorder(directory, traces)
+        with _like(bench.engine, directory, recorder) as engine:
+            spec = replace(bench.spec, engine=view_of(engine))
+            # A process that is traced takes about twice as long until its store is open.
+            bounds = replace(bench.bounds, open_s=2 * bench.bounds.open_s)
+            with replace(bench, bounds=bounds).crew(self, spec=spec) as crew:
+                crew.instruments += [recorder] if spec.embedded else []
+                for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
+                    client.go()
+                crew.until_acknowledged(acks)
+                crew.stop()
+                if crew.trouble:
+                    raise VerifyError(f"the run could not be recorded: {crew.trouble[0]}")
+                path = bench.folder / f"{self.name}.jsonl"
+                crew.write(path, Header(bench.about["name"] or spec.name, claims=bench.claimed))
+            if isinstance(engine, Killable):
+                engine.kill()
+            recording = recorder.finish()
+            recording.prove(directory)
+            if not spec.ours:
+                _prove_written(recording)
+            data = str(Path(engine.data_dir or directory).relative_to(directory))
+            return Story(recording, path, spec, data)
+
+
+@contextlib.contextmanager
+def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterator[Engine]:
+    """A new engine of the same kind, configuration and version, recorded in this directory."""
+    if engine is None:
+        raise VerifyError("there is no engine to record")
+    embedded = engine.kind == "sqlite"
+    own = open_engine(
+        engine.kind,
+        config=engine.config,
+        version=None if embedded else engine.version,
+        storage=directory,
+        instruments=() if embedded else (recorder,),
+        provider="local",
+    )
+    with own:
+        yield own
+
+
+def _prove_written(recording: Recording) -> None:
+    """A stranger's target may ignore its engine; then crash states of that one say nothing."""
+    if not any(isinstance(done, Write) for done in recording.operations):
+        raise FaultNotProven(
+            "power-explore: writes were acknowledged and none reached the engine's directory: "
+            "does the target keep its data elsewhere?"
+        )
+
+
+@dataclass(slots=True)
+class Visited:
+    """One state that was visited, and what it broke: findings, or why nothing is known."""
+
+    instant: Instant
+    crash: Crash
+    promised: Promised
+    broken: list[Finding] = field(default_factory=list)
+    unknown: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Tour:
+    """Visits crash states of a story, on all cores."""
+
+    def __init__(self, bench: Bench, scenario: Scenario, story: Story, scratch: Path) -> None:
+        self.visited: list[Visited] = []
+        self.took_s = 0.0
+        self._bench, self._scenario, self._story = bench, scenario, story
+        self._scratch = scratch
+        self._cores = os.cpu_count() or 1
+        self._visitors: queue.SimpleQueue[Visitor] = queue.SimpleQueue()
+        self._room = threading.BoundedSemaphore(2 * self._cores)
+
+    def visit(self, states: int, deadline: float) -> None:
+        """Visit so many, or fewer if the time is over before."""
+        began = time.monotonic()
+        plan = choose(
+            self._story.recording.operations, self._story.acks_ns(), seed=self._bench.seed
+        )
+        wanted = islice(plan, states)
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(self._cores) as pool:
+            for number in range(self._cores):
+                folder = self._scratch / f"visitor-{number}"
+                timeout_s = self._bench.bounds.recover_s
+                visitor = stack.enter_context(Visitor(self._story, folder, timeout_s=timeout_s))
+                self._visitors.put(visitor)
+            while (some := list(islice(wanted, _ROUND))) and time.monotonic() < deadline:
+                self._round(sorted(some), pool, deadline)
+        self.took_s = time.monotonic() - began
+
+    def _round(self, instants: list[Instant], pool: ThreadPoolExecutor, deadline: float) -> None:
+        """One pass over the recording; each state is built while others are visited."""
+        story, futures, done = self._story, list[Future[Visited]](), 0
+        disk = story.recording.disk()
+        operations = story.recording.operations
+        for number, instant in enumerate(instants):
+            if time.monotonic() > deadline:
+                break
+            ended = bisect.bisect_right(operations, instant.at_ns, key=lambda each: each.at_ns)
+            disk.take(operations[done:ended])
+            done = ended
+            chosen = replace(instant, loss=Loss.DROPPED) if disk.at_rest else instant
+            crash = disk.crash(chosen.at_ns, chosen.loss, self._bench.seed)
+            self._room.acquire()
+            state = self._scratch / f"state-{number}"
+            state.mkdir(mode=0o711)
+            build(crash, story.recording.base, story.recording.kinds, state)
+            futures.append(pool.submit(self._one, chosen, crash, state))
+        for future in futures:
+            found = future.result()
+            self.visited.append(found)
+            self._bench.landed(FAULT, self._words(found), in_flight=len(found.promised.in_flight))
+        self._bench.say(f"{self._scenario.about}: {len(self.visited)}")
+
+    def _one(self, instant: Instant, crash: Crash, state: Path) -> Visited:
+        promised = self._story.until(instant.at_ns)
+        visitor = self._visitors.get()
+        try:
+            seen = visitor.visit(state, promised.sessions)
+        finally:
+            self._visitors.put(visitor)
+            shutil.rmtree(state)
+            self._room.release()
+        return self._judge(Visited(instant, crash, promised), seen)
+
+    def _judge(self, found: Visited, seen: Seen) -> Visited:
+        found.unknown = seen.unknown
+        if seen.lost and found.promised.acknowledged:
+            name = self._scenario.name
+            found.broken = [Finding("durable", Verdict.BROKEN, seen.lost, name)]
+        elif seen.lost:
+            found.unknown = seen.lost
+        elif not seen.unknown:
+            at_ns = found.instant.at_ns
+            history, result = self._story.judge(at_ns, found.promised, seen.reads)
+            found.broken = list(broken(self._scenario, history, result))
+            found.counts = counts_of(result)
+            if result.verdict is Verdict.UNKNOWN:
+                found.unknown = result.because
+        return found
+
+    # What is said of it
+
+    def findings(self) -> Iterator[Finding]:
+        """For each promise: broken and by which states, or kept in so many."""
+        name, evidence = self._scenario.name, self._evidence()
+        promises = dict.fromkeys(f.promise for one in self.visited for f in one.broken)
+        for promise in promises:
+            yield self._broken(promise, evidence)
+        unknown = next((one.unknown for one in self.visited if one.unknown), "")
+        for promise in self._scenario.tests:
+            if promise in promises:
+                continue
+            if not self.visited or unknown:
+                words = unknown or "no crash state could be visited in the time that there was"
+                yield Finding(promise, Verdict.UNKNOWN, f"{name}: {words}", name, evidence)
+            else:
+                yield Finding(promise, Verdict.KEPT, self._kept(), name, evidence)
+
+    def counts(self) -> list[Mapping[str, int]]:
+        """Those of the worst state: the one run counts once, however often it was cut short."""
+        counted = [one.counts for one in self.visited if one.counts]
+        worst = max(counted, key=lambda c: (c["lost"], c["acknowledged"]), default=None)
+        return [] if worst is None else [worst]
+
+    def _broken(self, promise: str, evidence: dict[str, Any]) -> Finding:
+        found = [(one, f) for one in self.visited for f in one.broken if f.promise == promise]
+        first, finding = found[0]
+        words = (
+            f"{len(found)} of {len(self.visited)} crash states break it; "
+            f"{self._place(first.instant)}: {finding.because}"
+        )
+        anomalies = [
+            {**anomaly, "state": self._state(one)} for one, f in found for anomaly in f.anomalies
+        ]
+        states = {"states_broken": [self._state(one) for one, _ in found][:ANOMALIES_MAX]}
+        told = tuple(anomalies[:ANOMALIES_MAX])
+        return Finding(
+            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, told
+        )
+
+    def _kept(self) -> str:
+        kinds = Counter(str(one.instant.loss) for one in self.visited)
+        listed = ", ".join(f"{count} {loss}" for loss, count in sorted(kinds.items()))
+        return f"{len(self.visited)} crash states of one run ({listed})"
+
+    def _evidence(self) -> dict[str, Any]:
+        kinds = Counter(str(one.instant.loss) for one in self.visited)
+        return {
+            "states": len(self.visited),
+            "losses": dict(kinds),
+            "instants": len({one.instant.at_ns for one in self.visited}),
+            "dropped_bytes": sum(one.crash.dropped_bytes for one in self.visited),
+            "calls": len(self._story.recording.operations),
+            "states_per_s": round(len(self.visited) / self.took_s, 1) if self.took_s else 0.0,
+        }
+
+    def _state(self, one: Visited) -> dict[str, Any]:
+        return {
+            "at_ms": round((one.instant.at_ns - self._story.began_ns) / 1e6, 3),
+            "when": one.instant.why,
+            "loss": str(one.instant.loss),
+            "seed": self._bench.seed,
+            "acknowledged": one.promised.acknowledged,
+            "dropped_bytes": one.crash.dropped_bytes,
+        }
+
+    def _place(self, instant: Instant) -> str:
+        at_ms = (instant.at_ns - self._story.began_ns) / 1e6
+        return (
+            f"{instant.why}, {at_ms:.1f} ms into the run, what was not synced {_LEFT[instant.loss]}"
+        )
+
+    def _words(self, one: Visited) -> str:
+        return f"{self._place(one.instant)}; {one.crash.dropped_bytes} unsynced bytes"
+
+
+_LEFT: Final = {
+    Loss.DROPPED: "dropped",
+    Loss.NAMES: "dropped but for names",
+    Loss.TORN: "torn",
+    Loss.PAGES: "in part, page by page",
+}

@@ -1,0 +1,164 @@
+"""A warm process that opens a store wherever it is told, reads it whole, and closes it.
+
+    python -m holdfast.verify.workload.reader DESCRIPTOR
+
+To start Python and import a driver takes longer than to read a small store; many crash states
+are read by one such process. Standard input is the leash: each line is a question, its end means
+stop. Answers go to the pipe, since a store under test may print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import StorageWarning, VerifyError
+from holdfast.verify.adapters import plain
+from holdfast.verify.blocks import Block
+from holdfast.verify.spec import TargetSpec, load_target
+from holdfast.verify.workload import plan
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a store showed: for each session its read, or why it could not be opened."""
+
+    reads: list[dict[str, Any]]
+    """`session` with `messages` (and `seqs`), or with `error`."""
+    not_opened: str = ""
+    unknown: str = ""
+    """Why nothing can be said of the store: no answer, or the reader failed."""
+
+
+class Reader(Block):
+    """The process as its parent sees it. One that does not answer in time is replaced."""
+
+    def __init__(self, log: Path, *, timeout_s: float) -> None:
+        self._log = log
+        self._timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._start()  # it imports while others build and boot what it is going to read
+
+    def read(self, spec: TargetSpec, sessions: Sequence[str]) -> Answer:
+        """Open the store, read these sessions, close it."""
+        if self._process is None:
+            self._start()
+        process = self._process
+        assert process is not None  # noqa: S101 - just started
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        question = {"spec": spec.to_json(), "sessions": list(sessions)}
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+            line = self._answer()
+        except OSError:
+            line = b""
+        if line is None:
+            self.close()
+            return Answer([], unknown=f"the store gave no answer within {self._timeout_s:g} s")
+        if not line:
+            self.close()
+            return Answer([], unknown="the process that opened the store died")
+        return Answer(**json.loads(line))
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+            os.close(self._pipe)
+
+    def _start(self) -> None:
+        self._pipe, theirs = os.pipe()
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        try:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, "-m", "holdfast.verify.workload.reader", str(theirs)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(theirs,),
+                    start_new_session=True,
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+        finally:
+            os.close(theirs)
+
+    def _answer(self) -> bytes | None:
+        """One line; None if it does not come in time, empty if the process died."""
+        deadline = time.monotonic() + self._timeout_s
+        line = b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self._pipe], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            chunk = os.read(self._pipe, _CHUNK_BYTES)
+            if not chunk:
+                return b""
+            line += chunk
+        return line
+
+
+def main(pipe: int) -> int:
+    """Answer questions until there are none."""
+    os.set_inheritable(pipe, False)
+    warnings.simplefilter("ignore", StorageWarning)
+    for line in sys.stdin.buffer:
+        question = json.loads(line)
+        answer = _look(TargetSpec.from_json(question["spec"]), question["sessions"])
+        rest = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
+    return 0
+
+
+def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
+    try:
+        client = plain.Client(load_target(spec))
+    except VerifyError as error:
+        return {"reads": [], "unknown": str(error)}
+    except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
+        return {"reads": [], "not_opened": f"open() raised {_words(error)}"}
+    try:
+        return {"reads": [_read(client, session) for session in sessions]}
+    finally:
+        _close(client)
+
+
+def _read(client: plain.Client, session: str) -> dict[str, Any]:
+    try:
+        seen = client.history(session)
+    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        return {"session": session, "error": _words(error)}
+    numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
+    names = [plan.name_of(message) for message in seen.messages]
+    return {"session": session, "messages": names, **numbers}
+
+
+def _close(client: plain.Client) -> None:
+    try:
+        client.close()
+    except Exception as error:  # noqa: BLE001 - what was read was read
+        print(_words(error), file=sys.stderr)  # noqa: T201 - into the log
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

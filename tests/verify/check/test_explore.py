@@ -1,0 +1,93 @@
+"""Crash states of one run: whoever syncs before the ack holds in all of them, others are caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.verify.check import Order, check
+from holdfast.verify.engines import start_engine
+from holdfast.verify.faults.power.trace import Recording
+from holdfast.verify.faults.power.trace.tree import Base
+from holdfast.verify.history import Header, write_history
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import CheckResult
+from holdfast.verify.scenarios.states import Story, Visitor
+from holdfast.verify.spec import TargetSpec, view_of
+from tests.verify.check.checking import Notes, tell
+
+FILES = "tests.verify.check.files"
+
+
+def explore(target: str, *, engine: str | None = None, config: str | None = None) -> CheckResult:
+    order = Order(
+        target=target,
+        engine=engine,
+        config=config,
+        seed=5,
+        faults=("power-explore",),
+        promises=("durable",),
+        time_s=4,
+    )
+    return check(order, Notes())
+
+
+@pytest.mark.parametrize("target", ["sqlite", "redis"])
+def test_who_syncs_before_the_ack_holds_in_every_state(target: str):
+    result = explore(target)
+    assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
+    evidence = result.promises["durable"].evidence["scenarios"]["power-explore"]
+    assert evidence["states"] == result.faults["power-explore"].landed >= 5
+    assert evidence["dropped_bytes"] > 0  # something was under way, and lost
+    assert set(evidence["losses"]) > {"dropped"}
+
+
+@pytest.mark.parametrize(
+    ("target", "engine", "config"),
+    [
+        ("redis", None, "aof-everysec"),
+        (f"{FILES}:sync_off", "sqlite", None),
+        (f"{FILES}:unsynced_rename", "sqlite", None),
+    ],
+)
+def test_who_does_not_is_caught_and_the_state_is_told(
+    target: str, engine: str | None, config: str | None
+):
+    result = explore(target, engine=engine, config=config)
+    durable = result.promises["durable"]
+    assert durable.verdict is Verdict.BROKEN, tell(result)
+    assert "crash states break it" in durable.because
+    states = durable.evidence["scenarios"]["power-explore"]["states_broken"]
+    assert {"at_ms", "when", "loss", "seed", "acknowledged"} <= states[0].keys()
+    assert result.exit_code == 1
+
+
+def test_data_that_are_kept_elsewhere_leave_the_verdict_unknown():
+    result = explore(f"{FILES}:elsewhere", engine="sqlite")
+    assert result.promises["durable"].verdict is Verdict.UNKNOWN, tell(result)
+    assert "elsewhere" in result.promises["durable"].because
+
+
+def test_an_engine_that_does_not_start_on_a_state_has_lost_it_and_says_why(tmp_path: Path):
+    with start_engine("redis", config="aof-always") as engine:
+        spec = TargetSpec("redis", engine=view_of(engine))
+    history = tmp_path / "history.jsonl"
+    write_history(history, Header("redis"), [])
+    story = Story(Recording(Base(tmp_path), {}, []), history, spec, "data")
+    with Visitor(story, tmp_path / "visitor", timeout_s=20) as visitor:
+        sound, damaged = tmp_path / "sound", tmp_path / "damaged"
+        (sound / "data").mkdir(parents=True)
+        assert visitor.visit(sound, ["s"]).reads == [{"session": "s", "messages": []}]
+        log = damaged / "data" / "appendonlydir"
+        log.mkdir(parents=True)
+        (log / "appendonly.aof.manifest").write_text(
+            "file appendonly.aof.1.incr.aof seq 1 type i\n"
+        )
+        (log / "appendonly.aof.1.incr.aof").write_text("no command at all\r\n" * 9)
+        seen = visitor.visit(damaged, ["s"])
+        assert "does not start any more" in seen.lost
+        assert "Bad file format" in seen.lost
+        again = tmp_path / "again"
+        (again / "data").mkdir(parents=True)
+        assert visitor.visit(again, []).lost == ""

@@ -1,0 +1,1 @@
+"""Power cuts by replay: parser, model, recorder."""
