@@ -251,6 +251,60 @@ def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
     ctx.exit(command.EXIT_CODES[result.verdict])
 
 
+@main.group()
+def capsule() -> None:
+    """Keep what a release wrote, and read it back with every later one."""
+
+
+@capsule.command("create")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("target", default="sqlite")
+@click.option("--from", "url", help="Keep this store's data, or this export, as it is.")
+@click.option("--target", "named", help="As the second argument.")
+@click.option("--engine", help="The engine that a function target(engine) gets.")
+@click.option("--engine-version", help="Its version, such as 6.2.")
+@click.option("--config", help="Its configuration, such as rdb-only.")
+@click.option("--namespace", default="default", show_default=True, help="Of --from.")
+@click.option("--prefix", default="", help="Of --from: only sessions whose ids begin so.")
+@click.option("--seed", type=int, default=0, show_default=True, help="What is written.")
+@click.option("--about", default="", help="A sentence for whoever reads it later.")
+def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -> None:
+    """Make a capsule in DIR, an empty or new directory.
+
+    TARGET is one of our stores (sqlite, redis, valkey, postgres), or your own as
+    package.module:target. Sessions of every kind are written through it on a fresh engine, and
+    the engine's data are kept with what must be read back.
+    """
+    from holdfast.verify import capsule as kit  # noqa: PLC0415 - the kit loads when used
+
+    made, refused = kit.create(folder, kit.Origin(target=named or target, **asked))
+    terminal.show_capsule(folder, made, refused)
+
+
+@capsule.command("verify")
+@click.argument(
+    "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--target", help="Read with this store instead of the one that wrote it.")
+@click.option("--engine", help="Read under this engine, such as valkey.")
+@click.option("--engine-version", help="Its version; the newest that is here unless told.")
+@click.option("--config", help="Its configuration; that of the capsule unless told.")
+@json_option
+@click.pass_context
+def capsule_verify(
+    ctx: click.Context, /, folders: tuple[Path, ...], *, as_json: bool, **asked: Any
+) -> None:
+    """Read capsules with today's code, and say exactly what differs.
+
+    Exit 0 same, 1 differs, 2 wrong arguments, 3 cannot be read here, 4 the kit failed.
+    """
+    from holdfast.verify import capsule as kit  # noqa: PLC0415 - the kit loads when used
+
+    reports = [kit.verify(folder, kit.Today(**asked)) for folder in folders]
+    terminal.show_reports(reports, as_json)
+    ctx.exit(kit.worst(reports))
+
+
 @main.command()
 @click.argument("target", required=False, envvar="HOLDFAST_STORE")
 @click.option(

@@ -21,6 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from holdfast.verify.engines import Engine
     from holdfast.verify.engines.service import Service
+    from holdfast.verify.faults.crash import CrashAt
 
 ENGINES = ("redis", "valkey", "postgres", "chroma", "sqlite")
 MARKERS = {
@@ -200,6 +201,18 @@ def app_service(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servic
     request.node.stash.setdefault(_opened_key, []).append(opened)
     yield start
     _close_all(opened)
+
+
+@pytest.fixture
+def crash_at() -> Callable[..., CrashAt]:
+    """A crash at a line: `crash_at("mypkg.memory:Store.append", 42).run(write, …)`.
+
+    `write(…)` runs in a child of this process, which is ended by SIGKILL at that line. The
+    line may be a piece of its text. A line that is never reached fails the test.
+    """
+    from holdfast.verify.faults.crash import crash_at  # noqa: PLC0415 - as above
+
+    return crash_at
 
 
 def _check_suite(module: pytest.Module | None) -> None:

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
+    from holdfast.verify.capsule import Capsule, Report
     from holdfast.verify.engines import Found
 
 # rich is imported where a table is drawn: `holdfast --help` and --json do without it.
@@ -97,6 +98,27 @@ def show_verdict(words: str, verdict: dict[str, Any], json_file: Path | None) ->
     print(_printable(words))
     if json_file is not None:
         write_file(iter([json.dumps(verdict, indent=2)]), json_file)
+
+
+def show_capsule(folder: Path, made: Capsule, refused: list[str]) -> None:
+    """What a capsule holds."""
+    for words in refused:
+        print(f"refused: {_printable(words)}")
+    print(
+        f"made: {folder}: {len(made.sessions)} session(s), {made.messages} message(s) as "
+        f"{made.form}, written by holdfast {made.holdfast}"
+    )
+
+
+def show_reports(reports: Iterable[Report], as_json: bool) -> None:
+    """A line a capsule, and one for each difference."""
+    if as_json:
+        _print_json([report.to_json() for report in reports])
+        return
+    for report in reports:
+        print(f"{report.verdict}: {report.capsule}: {_printable(report.because)}")
+        for difference in report.differences:
+            print(f"  {_printable(str(difference))}")
 
 
 def write_lines(lines: Iterable[str], out: TextIO) -> None:

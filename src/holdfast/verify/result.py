@@ -143,7 +143,11 @@ def _worst(findings: list[Finding]) -> PromiseResult:
     if not findings:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
     verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
-    speaking = [finding for finding in findings if finding.verdict is verdict]
+    # The one that names the lines of the store is the most exact.
+    speaking = sorted(
+        (finding for finding in findings if finding.verdict is verdict),
+        key=lambda finding: "lines" not in finding.evidence,
+    )
     anomalies = _in_turn([finding.anomalies for finding in speaking])
     return PromiseResult(
         verdict,
@@ -176,6 +180,8 @@ def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str
     reasons = list(dict.fromkeys(finding.because for finding in speaking))
     if speaking[0].verdict is Verdict.KEPT:
         return f"{_KEPT[speaking[0].promise]}: {'; '.join(reasons)}"
+    if "lines" in speaking[0].evidence:  # the sentence names them all already
+        return reasons[0]
     more = max(len(reasons), len(anomalies)) - 1
     return reasons[0] + (f" (and {more} more)" if more > 0 else "")
 

@@ -32,6 +32,8 @@ class Target:
     definite: tuple[type[BaseException], ...] = ()
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
+    code: tuple[str, ...] = ()
+    """Modules or packages in whose lines a crash is tried; by default those of the store's class."""
     tamper: Callable[[str], None] | None = None
     """Damages one stored record of a session behind the store's back, as a bad disk does; for a
     store of which a record is not a JSON object that the kit finds in the engine by itself."""

@@ -73,7 +73,7 @@ def test_a_sound_stranger_on_redis_raises_no_alarm():
     landed = {name for name, tally in result.faults.items() if tally.landed}
     assert landed == {
         "kill", "pause", "restart", "upgrade", "lost-ack", "network", "connections", "disk", "damage",
-        "power-explore", "clock",
+        "power-explore", "crash-at-line", "clock",
     }  # fmt: skip
 
 

@@ -14,6 +14,9 @@ from holdfast.verify.target import Target
 _HISTORIES: Final = "langchain_community.chat_message_histories"
 _CLASSES: Final = {"user": "HumanMessage", "assistant": "AIMessage", "system": "SystemMessage"}
 
+CODE: Final = ("langchain_community.chat_message_histories", "langchain_core.chat_history")
+"""Where a crash at a line is tried: the framework's own store."""
+
 
 class Histories:
     """One history object for each conversation. It reads all, so the newest N are cut here."""
@@ -60,7 +63,7 @@ def redis(engine: Engine) -> Target:
         return Histories(lambda session: made(session, url=engine.url))
 
     name = "langchain RedisChatMessageHistory"
-    return Target(open=open_store, engine=engine, claims=CLAIMS, name=name)
+    return Target(open=open_store, engine=engine, claims=CLAIMS, code=CODE, name=name)
 
 
 def sqlite(engine: Engine) -> Target:
@@ -82,4 +85,4 @@ def _sql(engine: Engine, url: str) -> Target:
         return Histories(lambda session: made(session, connection=shared))
 
     name = "langchain SQLChatMessageHistory"
-    return Target(open=open_store, engine=engine, claims=CLAIMS, name=name)
+    return Target(open=open_store, engine=engine, claims=CLAIMS, code=CODE, name=name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.verify.adapters.frameworks import CLAIMS, imported
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
+
+CODE: Final = ("llama_index.storage.chat_store",)
+"""Where a crash at a line is tried: the framework's own store."""
 
 
 class ChatStore:
@@ -46,4 +49,6 @@ def redis(engine: Engine) -> Target:
         stores = imported("llama_index.storage.chat_store.redis", "llama-index")
         return ChatStore(stores.RedisChatStore(redis_url=engine.url))
 
-    return Target(open=open_store, engine=engine, claims=CLAIMS, name="llama-index RedisChatStore")
+    return Target(
+        open=open_store, engine=engine, claims=CLAIMS, code=CODE, name="llama-index RedisChatStore"
+    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.verify.adapters.frameworks import CLAIMS, imported
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
+
+CODE: Final = ("agents.memory", "agents.extensions.memory")
+"""Where a crash at a line is tried: the framework's own store."""
 
 
 class Sessions:
@@ -53,7 +56,9 @@ def sqlite(engine: Engine) -> Target:
         made = imported("agents", "openai-agents").SQLiteSession
         return Sessions(lambda session: made(session, path))
 
-    return Target(open=open_store, engine=engine, claims=CLAIMS, name="openai-agents SQLiteSession")
+    return Target(
+        open=open_store, engine=engine, claims=CLAIMS, code=CODE, name="openai-agents SQLiteSession"
+    )
 
 
 def redis(engine: Engine) -> Target:
@@ -63,4 +68,6 @@ def redis(engine: Engine) -> Target:
         module = imported("agents.extensions.memory.redis_session", "openai-agents")
         return Sessions(lambda session: module.RedisSession.from_url(session, url=engine.url))
 
-    return Target(open=open_store, engine=engine, claims=CLAIMS, name="openai-agents RedisSession")
+    return Target(
+        open=open_store, engine=engine, claims=CLAIMS, code=CODE, name="openai-agents RedisSession"
+    )

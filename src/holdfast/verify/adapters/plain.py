@@ -62,6 +62,16 @@ class Client:
         return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
 
     @property
+    def store(self) -> object:
+        """What `open()` returned, for whoever looks at its code."""
+        return self._store
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether it can replace a session's history."""
+        return callable(getattr(self._store, "rewrite", None))
+
+    @property
     def level(self) -> str:
         """What an ack says that it survives; DISK where the store names none."""
         ours = isinstance(self._store, Store | AsyncStore)
@@ -82,6 +92,12 @@ class Client:
     def history(self, session: str, *, limit: int | None = None) -> Read:
         """What it shows: the newest `limit`, or all."""
         return _read(self._wait(self._store.history(session, limit=limit)))
+
+    def rewrite(self, session: str, messages: Sequence[Turn]) -> None:
+        """Have it put these in the place of all that a session shows."""
+        ours = isinstance(self._store, Store | AsyncStore)
+        new = [_message(each) if ours else dict(each) for each in messages]
+        self._wait(self._store.rewrite(session, new))
 
     def forget(self, session: str) -> None:
         """Have it forget a session."""

@@ -20,6 +20,7 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.lines import at_point, find_point
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -189,6 +190,16 @@ class LocalProcess(Block):
             f"{len(pids)} processes of {self.kind} ended by SIGKILL, {pid} reaped",
             {"pids": pids, "exit_code": -signal.SIGKILL},
         )
+
+    def kill_at(
+        self, where: str, line: int | str, *, hit: int = 1
+    ) -> contextlib.AbstractContextManager[list[Evidence]]:
+        """Inside the block it is killed when `"package.module:function"` reaches that line.
+
+        The code goes on, as with an engine that died by itself. The evidence is then in the
+        list; `FaultNotProven` at the end of the block where the line was never reached.
+        """
+        return at_point(find_point(where, line, hit=hit), self.kill)
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""

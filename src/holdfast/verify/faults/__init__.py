@@ -2,6 +2,7 @@
 
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.clock import Clock
+from holdfast.verify.faults.crash import CrashAt, crash_at
 from holdfast.verify.faults.disk import FileSizeLimit, SmallDisk, disk_of
 from holdfast.verify.faults.engine import kill, paused, reconfigure
 from holdfast.verify.faults.faulty import FaultyDisk
@@ -15,6 +16,7 @@ __all__ = [
     "Armed",
     "Clock",
     "ConnectionsHeld",
+    "CrashAt",
     "Evidence",
     "FaultyDisk",
     "FileSizeLimit",
@@ -23,6 +25,7 @@ __all__ = [
     "Proxy",
     "ReadOnly",
     "SmallDisk",
+    "crash_at",
     "disk_of",
     "kill",
     "kill_tree",

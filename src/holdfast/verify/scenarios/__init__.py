@@ -16,6 +16,7 @@ from holdfast.verify.scenarios.engine import (
 )
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -43,6 +44,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     ClockExpiry(),
     ClockDrift(),
     PowerExplore(),
+    EngineAtLine(),
+    CrashAtLine(),
 )
 
-__all__ = ["SCENARIOS", "Bench", "Outcome", "Scenario"]
+__all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]

@@ -48,6 +48,8 @@ class Scenario:
     fault: str | None = None
     """Its name for `--faults`; None causes none."""
     tests: tuple[str, ...] = ()
+    patient = False
+    """Where its fault is asked for by name, it takes the time that it needs."""
     aloud: bool = False
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
 

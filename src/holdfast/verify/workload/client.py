@@ -47,6 +47,8 @@ class Job:
     probe: str | None = None
     lazy: bool = False
     """Open the store with the first operation, and again with each while that fails."""
+    serve: bool = False
+    """Open nothing: be the process of which one client after another is forked."""
     look: bool = False
     """Tell which modules it took to open the store."""
     events_fd: int = -1
@@ -58,7 +60,7 @@ class Recorder:
 
     def __init__(self, pipe: int) -> None:
         os.set_inheritable(pipe, False)
-        self._file = pipe
+        self.pipe = pipe
 
     def write(self, kind: str, **fields: Any) -> None:
         """One line, with the time of now unless it has its own."""
@@ -66,7 +68,7 @@ class Recorder:
         # ASCII: a lone surrogate in an error's words has no other way into a file.
         rest = (json.dumps(line, separators=(",", ":")) + "\n").encode()
         while rest:
-            rest = rest[os.write(self._file, rest) :]
+            rest = rest[os.write(self.pipe, rest) :]
 
 
 class Leash:
@@ -137,6 +139,9 @@ class Client:
         if step.f == "forget":
             self.surface.forget(step.session)
             return {}
+        if step.f == "rewrite":
+            self.surface.rewrite(step.session, [plan.message(name) for name in step.messages])
+            return {}
         seen = self.surface.history(step.session, limit=step.limit)
         numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
         names = [plan.name_of(message) for message in seen.messages]
@@ -151,7 +156,7 @@ class Client:
 
 def _asked(step: plan.Step) -> dict[str, Any]:
     asked: dict[str, Any] = {"f": step.f, "session": step.session}
-    if step.f == "append":
+    if step.f in ("append", "rewrite"):
         asked["messages"] = step.messages
     return asked | {n: v for n, v in (("limit", step.limit), ("key", step.key)) if v is not None}
 
@@ -192,9 +197,14 @@ def main(path: str, pipe: int | None = None) -> int:
     """
     job = Job(**json.loads(Path(path).read_text("utf-8")))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
-    signal.setitimer(signal.ITIMER_REAL, job.life_s)
     warnings.simplefilter("ignore", StorageWarning)
-    leash, recorder = Leash(), Recorder(job.events_fd if pipe is None else pipe)
+    recorder = Recorder(job.events_fd if pipe is None else pipe)
+    if job.serve:
+        from holdfast.verify.workload import zygote  # noqa: PLC0415 - it needs this module
+
+        return zygote.main(job, recorder)
+    signal.setitimer(signal.ITIMER_REAL, job.life_s)
+    leash = Leash()
     try:
         target = load_target(TargetSpec.from_json(job.spec))
     except VerifyError as error:

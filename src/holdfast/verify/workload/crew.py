@@ -89,6 +89,7 @@ class Crew:
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
+        serve: bool = False,
         look: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
@@ -102,6 +103,7 @@ class Crew:
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
+            "serve": serve,
             "look": look,
         }
         hired = [

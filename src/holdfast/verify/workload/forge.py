@@ -144,7 +144,7 @@ def main(descriptor: str, told: str) -> int:
     """Import, then fork a client for each request; returns in the forge, and in each fork."""
     link = socket.socket(fileno=int(descriptor))
     os.set_inheritable(link.fileno(), False)
-    _import(json.loads(Path(told).read_text("utf-8")))
+    import_all(json.loads(Path(told).read_text("utf-8")))
     # A thread does not come along in a fork, and may hold a lock for ever: then each is started.
     alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
     gc.freeze()  # what is shared with every fork is not written to by a collection in one
@@ -153,7 +153,7 @@ def main(descriptor: str, told: str) -> int:
     return 0 if job is None else clients.main(*job)
 
 
-def _import(names: Sequence[str]) -> None:
+def import_all(names: Sequence[str]) -> None:
     """Have these modules, as far as they can be had by name."""
     for name in names:
         with contextlib.suppress(Exception):  # a client that needs it is going to tell why not

@@ -25,7 +25,7 @@ _TOOL_CALL: Final = {
     "type": "function",
     "function": {"name": "look_up", "arguments": '{"city": "Zürich", "n": 1e2}'},
 }
-_CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("plain text", {"content": "hello"}),
     ("the empty string", {"content": ""}),
     ("spaces and newlines at both ends", {"content": " \n\t x \r\n "}),
@@ -41,7 +41,7 @@ _CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("numbers of every kind", {"content": [{"n": [0, -1, 2**63, 0.1, 1.0, 1e300, True, None]}]}),
     ("a role of its own", {"content": "x", "role": "développeur"}),
 )
-_NEIGHBOURS: Final = (
+NEIGHBOURS: Final = (
     "user", "user-1", "user-10", "user-1:", "user-1:messages", "user-1/2", "User-1", "user-1 ",
     " user-1", "user-*", "user-?", "user-%", "user__", "user-_", "{user-1}", "user-1\n", "user.1",
     "user\\1", "../user-1", "'user-1'", '"user-1"', "user-é", "user-e\u0301", "user-\U0001f642",
@@ -55,7 +55,7 @@ _GREEDY: Final = ("user-*", "user-%", "user-?", "user-_", "user__", "{user-1}", 
 def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """Every odd message that is accepted comes back as it went in, also to a new opening."""
     refused, accepted = [], []
-    for number, (words, fields) in enumerate(_CONTENTS):
+    for number, (words, fields) in enumerate(CONTENTS):
         message = {"id": f"odd.{seed}.{number}", "role": "user", **fields}
         session = f"odd-{seed}-{number}"
         try:
@@ -83,7 +83,7 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     """Each odd session holds its own message only; forgetting one leaves its neighbours."""
     del target
     refused, accepted = [], []
-    order = list(_NEIGHBOURS)
+    order = list(NEIGHBOURS)
     random.Random(seed).shuffle(order)  # noqa: S311 - a plan, not a secret
     for number, session in enumerate(order):
         message = {"id": f"id.{number}", "role": "user", "content": f"id.{number} of {session!r}"}
@@ -156,7 +156,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     yesterday = plain.Client(Target(open=target.previous))
     accepted, refused = [], []
     try:
-        for number, (words, fields) in enumerate(_CONTENTS):
+        for number, (words, fields) in enumerate(CONTENTS):
             # Ids are younger than some releases; whoever has none makes them up when it reads.
             message = {"role": "user", **fields}
             try:

@@ -113,7 +113,7 @@ class ClientProcess:
 
     def go(self) -> None:
         """Let it begin, or go on where it waits."""
-        self._tell(b"go\n")
+        self.tell(b"go\n")
 
     def stop(self) -> None:
         """Ask it to end after the operation that it is in."""
@@ -152,7 +152,8 @@ class ClientProcess:
         lines = self._log.read_bytes()[-_LOG_BYTES_MAX:].decode(errors="replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
 
-    def _tell(self, word: bytes) -> None:
+    def tell(self, word: bytes) -> None:
+        """Send it something; one that is gone does not hear it."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(word)

@@ -1,0 +1,280 @@
+"""Make a capsule, and read one with the code and the engine of today."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast._version import __version__
+from holdfast.connection import connect
+from holdfast.errors import (
+    EngineFailed,
+    EngineMissing,
+    FormatTooNew,
+    StorageWarning,
+    UsageError,
+)
+from holdfast.model import Durability
+from holdfast.verify import spec as names
+from holdfast.verify.adapters import plain
+from holdfast.verify.capsule import data, kept, seeded
+from holdfast.verify.capsule.differences import Difference, compare
+from holdfast.verify.capsule.kept import Capsule
+from holdfast.verify.capsule.told import Ours, Theirs
+from holdfast.verify.engines import Engine, start_engine
+
+_EXPORT: Final = "export.jsonl"
+_FILE: Final = "memory.db"
+_FAMILY: Final = {"valkey": "redis"}
+"""Engines that read one another's files."""
+_EXPORT_ENGINE: Final = "sqlite"
+"""Where an export is read, unless another is asked for."""
+
+Told = Ours | Theirs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What goes into a capsule: a store of which we write the content, or `url` as it is."""
+
+    target: str = "sqlite"
+    url: str | None = None
+    """A store of ours with somebody's data, or a file that `holdfast export` wrote."""
+    engine: str | None = None
+    engine_version: str | None = None
+    config: str | None = None
+    namespace: str = "default"
+    prefix: str = ""
+    seed: int = 0
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one capsule: same, differs, or cannot (and why)."""
+
+    capsule: str
+    verdict: str
+    because: str
+    differences: tuple[Difference, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "capsule": self.capsule,
+            "verdict": self.verdict,
+            "because": self.because,
+            "differences": [
+                {"session": each.session, "place": each.place, "what": each.what}
+                for each in self.differences
+            ],
+        }
+
+
+EXIT_CODES: Final = {"same": 0, "cannot": 3, "differs": 1}
+
+
+def worst(reports: list[Report]) -> int:
+    """The exit code of all: one that differs is worse than one that cannot be read here."""
+    codes = {EXIT_CODES[report.verdict] for report in reports}
+    return next((code for code in (1, 3) if code in codes), 0)
+
+
+def create(folder: Path, origin: Origin) -> tuple[Capsule, list[str]]:
+    """Make a capsule in an empty directory; returns it, and what the store refused to keep."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StorageWarning)  # it is kept for a moment only
+        capsule, files, refused = _from_url(origin) if origin.url else _written(origin)
+    kept.write(folder, capsule, files)
+    return capsule, refused
+
+
+def _written(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
+    """Write a seeded set of sessions through the target's store on a fresh engine."""
+    kind = names.kind_of(origin.target, origin.engine)
+    if kind is None:
+        raise UsageError("name the engine that the target writes to: --engine")
+    with start_engine(kind, config=origin.config, version=origin.engine_version) as engine:
+        with _opened(origin.target, engine, origin.namespace) as store:
+            plan = list(seeded.writes(origin.seed, keyed=store.keyed, rewrites=store.rewrites))
+            refused = store.fill(plan)
+            sessions = [store.tell(name) for name in dict.fromkeys(_sessions(plan, store))]
+            retries = list(store.acks(plan))
+        described = {"kind": kind, "version": engine.version, "config": engine.config}
+        form, files = data.keep(engine)
+    capsule = Capsule(
+        target=origin.target,
+        form=form,
+        holdfast=__version__,
+        engine=described,
+        namespace=origin.namespace,
+        about=origin.about,
+        sessions=sessions,
+        retries=retries,
+    )
+    return capsule, files, refused
+
+
+def _sessions(plan: list[seeded.Write], store: Told) -> Iterator[str]:
+    yield from store.names() if isinstance(store, Ours) else (write.session for write in plan)
+
+
+def _from_url(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
+    """Keep somebody's data, with all that is read from them now."""
+    url = origin.url or ""
+    if "://" not in url:
+        return _from_export(origin, Path(url))
+    kind = urlsplit(url).scheme
+    with connect(url, namespace=origin.namespace, require=Durability.MEMORY) as store:
+        told = Ours(store)
+        sessions = [told.tell(name) for name in told.names(origin.prefix)]
+        lines = list(store.export(prefix=origin.prefix))
+    form, files = "export", {_EXPORT: _text(lines)}
+    if kind == "sqlite" and not origin.prefix:
+        form, files = "files", {_FILE: data.copy_of(Path(unquote(urlsplit(url).path[1:])))}
+    capsule = Capsule(
+        target=kind,
+        form=form,
+        holdfast=__version__,
+        engine={"kind": kind},
+        namespace=origin.namespace,
+        about=origin.about,
+        sessions=sessions,
+    )
+    return capsule, files, []
+
+
+def _from_export(origin: Origin, file: Path) -> tuple[Capsule, dict[str, bytes], list[str]]:
+    """Keep a file that `holdfast export` wrote."""
+    try:
+        files = {_EXPORT: file.read_bytes()}
+    except OSError as error:
+        raise UsageError(f"--from takes a URL or an export; {error}") from error
+    capsule = Capsule(
+        target="export", form="export", holdfast=__version__, engine={}, about=origin.about
+    )
+    with _brought(capsule, files, Today()) as (_, store):
+        sessions = [store.tell(name) for name in _sessions([], store)]
+    return replace(capsule, sessions=sessions), files, []
+
+
+def _text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Today:
+    """With what a capsule is read; what is not named is as it was, in the newest version here."""
+
+    target: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    config: str | None = None
+
+
+def verify(folder: Path, today: Today | None = None) -> Report:
+    """Read a capsule back, and write on it; `VerifyError` where the capsule itself is damaged."""
+    try:
+        capsule, files = kept.read(folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StorageWarning)
+            return _report(folder, capsule, files, today or Today())
+    except (EngineMissing, FormatTooNew) as error:
+        return Report(str(folder), "cannot", str(error))
+
+
+def _report(folder: Path, capsule: Capsule, files: dict[str, bytes], today: Today) -> Report:
+    try:
+        with _brought(capsule, files, today) as (engine, store):
+            found = tuple(_differences(capsule, store))
+            reader = f"{engine.kind} {engine.version}"
+    except EngineFailed as error:
+        return Report(str(folder), "differs", f"today's engine does not take it: {error}")
+    if found:
+        return Report(str(folder), "differs", f"{len(found)} differences on {reader}", found)
+    whole = f"{len(capsule.sessions)} sessions, {capsule.messages} messages"
+    return Report(str(folder), "same", f"{whole}, read and written on by {reader}")
+
+
+def _differences(capsule: Capsule, store: Told) -> Iterator[Difference]:
+    """First everything is read; then old keys are used again, and each session is written on."""
+    for session in capsule.sessions:
+        yield from compare(session, store.tell(session["session"]))
+    for retry in capsule.retries:
+        if wrong := _attempted(lambda: store.retry(retry)):  # noqa: B023 - called in this turn
+            yield Difference(retry["session"], "", wrong)
+    for session in capsule.sessions:
+        yield from _written_on(session, store)
+
+
+def _written_on(session: dict[str, Any], store: Told) -> Iterator[Difference]:
+    """What is wrong with one more message, beyond what was said of the session before."""
+    name = session["session"]
+    before = store.tell(name)
+    if "error" in before or not before["messages"]:
+        return
+    added: list[dict[str, Any]] = []
+    if wrong := _attempted(lambda: added.append(store.add(name))):
+        yield Difference(name, "", f"cannot be written on: {wrong}")
+        return
+    now = store.tell(name)
+    shown = now.get("messages", [])
+    if len(shown) != len(before["messages"]) + 1 or not _holds(shown[-1], added[0]):
+        yield Difference(name, "", "one more message was acknowledged, and is not its last")
+    elif "seq" in added[0] and added[0]["seq"] <= before["last"]:
+        yield Difference(name, "", f"the number {added[0]['seq']} was given before")
+
+
+def _attempted(attempt: Callable[[], str | None]) -> str:
+    """What is wrong, in words; an error is that too."""
+    try:
+        return attempt() or ""
+    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        return f"{type(error).__name__}: {error}"
+
+
+def _holds(message: dict[str, Any], added: dict[str, Any]) -> bool:
+    return all(message.get(name) == value for name, value in added.items())
+
+
+@contextlib.contextmanager
+def _brought(
+    capsule: Capsule, files: dict[str, bytes], today: Today
+) -> Iterator[tuple[Engine, Told]]:
+    """The data of a capsule under an engine of today, and a store of today on them."""
+    exported = capsule.form == "export"
+    kind = today.engine or (_EXPORT_ENGINE if exported else capsule.engine["kind"])
+    if not exported and _FAMILY.get(kind, kind) != _FAMILY.get(
+        wrote := capsule.engine["kind"], wrote
+    ):
+        raise UsageError(
+            f"files of {wrote} are not for {kind}: keep an export to move between them"
+        )
+    config = today.config or capsule.engine.get("config")
+    target = today.target or (kind if exported or capsule.target in names.OURS else capsule.target)
+    with start_engine(kind, config=config, version=today.engine_version) as engine:
+        if not exported:
+            data.bring(engine, capsule.form, files)
+        with _opened(target, engine, capsule.namespace) as store:
+            if exported and isinstance(store, Ours):
+                # Not splitlines(): U+2028 may stand inside a line.
+                store.load(files[_EXPORT].decode().split("\n"))
+            yield engine, store
+
+
+@contextlib.contextmanager
+def _opened(target: str, engine: Engine, namespace: str) -> Iterator[Told]:
+    """The store of a target, ours or a stranger's."""
+    spec = names.TargetSpec(target, engine=names.view_of(engine), namespace=namespace)
+    if spec.ours:
+        with connect(spec.url, namespace=namespace, require=Durability.MEMORY) as store:
+            yield Ours(store)
+    else:
+        found = names.load_target(spec)
+        with plain.Client(found) as client:
+            yield Theirs(client, keyed="exactly-once" in found.claims.claimed())

@@ -1,0 +1,440 @@
+"""A crash at every line of the store: of the application, or of its engine."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from holdfast.errors import VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines.protocol import Engine, Evidence, Killable
+from holdfast.verify.faults.engine import kill
+from holdfast.verify.history import Event
+from holdfast.verify.judge import Verdict
+from holdfast.verify.lines import Code, Point
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.courses import NOWHERE, Course, course, rewrite_torn
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.zygote import ASIDE, Task
+
+AMONG_ALL_S: Final = 1.0
+"""So long it takes where it was not asked for by its name, in a check of the usual time."""
+POINTS_MAX: Final = 5_000
+TRACES: Final = 3
+"""So often an operation is watched, to know which lines it passes each time."""
+TRIES: Final = 3
+"""A line that threads pass in another order is tried so often."""
+MISSED_MAX: Final = 0.1
+"""Where more than this part of the points is not reached again, nothing is said."""
+AHEAD: Final = 8
+STUCK_MAX: Final = 3
+"""A store that did not come back so often is not crashed further."""
+NAMED_MAX: Final = 5
+OPS_PER_TASK: Final = 100
+ANSWER_S: Final = 2.0
+"""So long an operation has to notice that its engine is gone, before that comes back."""
+_SAYS: Final = {
+    "torn": "tear a turn",
+    "hole": "tear a turn",
+    "lost": "lose what was acknowledged",
+    "rollback": "lose what was acknowledged",
+    "duplicate": "write it twice",
+    "resurrected": "bring back what was forgotten",
+}
+
+
+@dataclass(slots=True)
+class Visit:
+    """One crash point, and what was seen after it."""
+
+    point: Point
+    course: Course = NOWHERE
+    proven: bool = False
+    stuck: str = ""
+    torn: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """The two tasks of a point by number, and what was seen meanwhile."""
+
+    crash: int
+    asked: int
+    seen: str = ""
+
+
+class CrashAtLine(Scenario):
+    """Run up to a line, end the application there, open the store anew, and ask; line by line."""
+
+    name = "crash-at-line"
+    about = "the application is ended at one line of the store after another"
+    fault: str = "crash-at-line"
+    tests = ("durable", "atomic", "exactly-once", "forgotten", "loud")
+    patient = True
+    strike = "kill-app"
+    happened = "the application ended"
+    ahead = AHEAD
+    """So many points are under way at once: nobody waits for whoever reads the results."""
+
+    def run(self, bench: Bench) -> Outcome:
+        """Find the lines, crash at each, judge all of it at the end."""
+        with bench.crew(self) as crew:
+            for zygote in crew.hire(serve=True):
+                visits = Visits(self, bench, crew, zygote)
+                try:
+                    points = visits.find()
+                except VerifyError as error:
+                    if self.fault in bench.named:
+                        raise
+                    return Outcome(left_out=str(error))
+                visits.all(points)
+                outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
+                outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
+                return outcome
+            return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+
+    def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
+        """Hand out both tasks; the process that forks works them off by itself."""
+        return Strike(visits.send(struck), visits.send(asking))
+
+    def proof(self, visits: Visits, strike: Strike) -> str:
+        """What proves the crash, or nothing; both tasks have ended then."""
+        visits.until(strike.asked)
+        return "ended by SIGKILL" * (visits.codes[strike.crash] == -signal.SIGKILL)
+
+
+class EngineAtLine(CrashAtLine):
+    """The same, and it is the engine that is ended: the application lives on and hears of it."""
+
+    name = "engine-at-line"
+    about = "the engine is ended at one line of the store after another"
+    strike = "hold"
+    happened = "the engine ended"
+    ahead = 1
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine of ours that can be killed."""
+        if bench.spec.embedded:
+            return "there is no server: the clients are the engine"
+        if self.fault not in bench.named:
+            return "it takes long, so it has to be asked for by name: --faults crash-at-line"
+        if bench.require is Durability.MEMORY:
+            return "--require MEMORY: a SIGKILL may lose what was acknowledged"
+        return None if isinstance(bench.engine, Killable) else "the engine is not ours to kill"
+
+    def end(self, engine: Engine) -> Evidence:
+        """What happens to the engine while the application is held at the line."""
+        return kill(engine)
+
+    def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
+        """End the engine, let the operation meet that, start it again, and ask."""
+        crash, seen = visits.send(struck), ""
+        engine = visits.bench.engine
+        if engine is not None and visits.until_struck(crash):
+            seen = self.end(engine).seen
+            visits.zygote.tell(b"g")
+            visits.until_idle(crash, ANSWER_S)
+            engine.start()
+        visits.until(crash)
+        asked = visits.send(asking)
+        visits.until(asked)
+        return Strike(crash, asked, seen)
+
+    def proof(self, visits: Visits, strike: Strike) -> str:
+        """What was seen of the engine's end."""
+        del visits
+        return strike.seen
+
+
+class Visits:
+    """The crash points of one target, one after another."""
+
+    def __init__(
+        self, scenario: CrashAtLine, bench: Bench, crew: Crew, zygote: ClientProcess
+    ) -> None:
+        self.scenario, self.bench, self.crew, self.zygote = scenario, bench, crew, zygote
+        self.codes: dict[int, int] = {}
+        """How each task ended."""
+        self.visits: list[Visit] = []
+        self.total = 0
+        self.passing = 0
+        """Points that are passed now and then only."""
+        self._code = Code(())
+        self.struck: dict[int, int] = {}
+        """The process of each task that has reached its line."""
+        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._taken = 0
+        self._tasks = 0
+
+    # The way
+
+    def find(self) -> list[tuple[str, Point]]:
+        """Every point, in the order in which it is passed; `VerifyError` where there is none."""
+        points = list(self._points())
+        if not points:
+            raise VerifyError("no line of the store's own was executed")
+        return points
+
+    def all(self, points: list[tuple[str, Point]]) -> None:
+        """Visit every point, or as many as the time allows in an order of the seed."""
+        self.total = len(points)
+        named = self.scenario.fault in self.bench.named
+        deadline = time.monotonic() + AMONG_ALL_S * self.bench.scale
+        if not named or self.total > POINTS_MAX:
+            random.Random(f"{self.bench.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
+        ahead = self.scenario.ahead
+        for first in range(0, min(self.total, POINTS_MAX), ahead):
+            if not named and time.monotonic() > deadline:
+                break
+            self._explore(points[first : min(first + ahead, POINTS_MAX)])
+            self.bench.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
+            if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
+                break
+        if len(self._missed()) > MISSED_MAX * len(self.visits):
+            where = self._at(self._missed()[0])
+            self.crew.trouble.append(f"{self.words()}; {where} was not reached a second time")
+
+    def _missed(self) -> list[Visit]:
+        """What the clock decides: passed whenever it was watched, and not when it mattered."""
+        return [visit for visit in self.visits if not visit.proven]
+
+    def _points(self) -> Iterator[tuple[str, Point]]:
+        usual = self._course("append", f"{self.scenario.name}-look")
+        steps = [step.to_json() for step in (*usual.before, *usual.after)]
+        number = self.send(Task(steps, look=True))
+        self.until(number)
+        found = self._said("code", number)
+        self.send(Task([], imports=found["modules"]))
+        self._code = Code(tuple(found["roots"]))
+        operations = ["append"]
+        operations += ["rewrite"] if found["rewrites"] else []
+        operations += ["forget"] if "forgotten" in self.bench.claimed else []
+        for operation in operations:
+            yield from ((operation, point) for point in self._lines_of(operation))
+
+    def _lines_of(self, operation: str) -> list[Point]:
+        """The points that such an operation passes each time; what it does now and then is not."""
+        passed = [self._trace(operation) for _ in range(TRACES)]
+        every = [point for point in passed[0] if all(point in other for other in passed)]
+        self.passing += len(set().union(*passed)) - len(every)
+        return every
+
+    def _trace(self, operation: str) -> list[Point]:
+        whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        before = [step.to_json() for step in whole.before]
+        task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
+        number = self.send(task)
+        self.until(number)
+        return [Point(*point) for point in self._said("trail", number)["points"]]
+
+    def _explore(self, points: list[tuple[str, Point]]) -> None:
+        """Visit these; a point that was not reached is tried again."""
+        for _ in range(TRIES):
+            begun = [(place, *self._begin(*place)) for place in points]
+            visits = [(place, self._end(visit, strike)) for place, visit, strike in begun]
+            self.visits += [visit for _, visit in visits if visit.proven]
+            points = [place for place, visit in visits if not visit.proven]
+        self.visits += [Visit(point) for _, point in points]
+
+    def _begin(self, operation: str, point: Point) -> tuple[Visit, Strike]:
+        """Up to the point, and what another process is to ask after it."""
+        whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        struck = Task(
+            [step.to_json() for step in whole.before],
+            roots=list(self._code.roots),
+            point=[point.file, point.line, point.hit],
+            strike=self.scenario.strike,
+            aside=whole.aside,
+        )
+        asking = Task([step.to_json() for step in whole.after], aside=whole.aside)
+        return Visit(point, whole), self.scenario.begin(self, struck, asking)
+
+    def _end(self, visit: Visit, strike: Strike) -> Visit:
+        proof = self.scenario.proof(self, strike)
+        visit.proven = bool(proof) and strike.crash in self.struck
+        self._note(visit, strike.crash)
+        if visit.proven:
+            self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
+            self._hear(visit, strike.asked)
+        return visit
+
+    def _note(self, visit: Visit, crash: int) -> None:
+        """Put the fault into the history, at the time when the process had ended."""
+        open_op = crash * OPS_PER_TASK + len(visit.course.before) - 1
+        if not visit.proven and open_op in self._answers:
+            return  # it came to its end: the line was not reached
+        self.zygote.open.pop(open_op, None)
+        # Of a server nobody knows what it still has in its buffers: those stay open.
+        dead = self.bench.spec.embedded and not visit.course.aside and open_op not in self._answers
+        self.crew.faults.append(
+            Event(
+                "fault",
+                self._told["ended", crash]["time_ns"],
+                name="kill",
+                closes=(open_op,) if dead else (),
+            )
+        )
+
+    def _hear(self, visit: Visit, asked: int) -> None:
+        whole = visit.course
+        first = asked * OPS_PER_TASK
+        answers = [self._answers.get(first + place) for place in range(len(whole.after))]
+        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", asked)))
+        if whole.aside and not visit.stuck:
+            reads = [each["messages"] for each in answers if each and "messages" in each]
+            visit.torn = rewrite_torn(whole, reads)
+
+    def _course(self, operation: str, session: str) -> Course:
+        return course(operation, session, keyed=self.bench.shape(session).keyed)
+
+    # Tasks
+
+    def send(self, task: Task) -> int:
+        """Hand a task to the zygote; returns its number, by which everything of it is known."""
+        self._tasks += 1
+        number = self._tasks
+        bounds = self.bench.bounds
+        # The first one imports what the others then have.
+        life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
+        told = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
+        self.zygote.tell(json.dumps(asdict(told)).encode() + b"\n")
+        return number
+
+    def until(self, number: int) -> None:
+        """Return when that task has ended; its own alarm sees to that."""
+        within_s = 2 * (self.bench.bounds.open_s + self.bench.bounds.operation_s)
+        if not self.crew.until(lambda: number in self.codes_now(), within_s=within_s):
+            raise VerifyError(f"the process that forks is gone: {self.zygote.last_words()}")
+
+    def until_struck(self, number: int) -> bool:
+        """Return when that task has reached its line, or ended without."""
+        self.crew.until(lambda: number in self.codes_now() or number in self.struck)
+        return number in self.struck and number not in self.codes
+
+    def until_idle(self, number: int, within_s: float) -> None:
+        """Return when that task has ended or has no operation under way, or the time is over."""
+        self.crew.until(
+            lambda: number in self.codes_now() or not self.zygote.open, within_s=within_s
+        )
+
+    def codes_now(self) -> dict[int, int]:
+        """How tasks ended, with all that was recorded by now."""
+        events = self.zygote.events
+        while self._taken < len(events):
+            event = events[self._taken]
+            self._taken += 1
+            kind = event["type"].removeprefix(ASIDE)
+            if kind == "ended":
+                self.codes[event["task"]] = event["code"]
+            if kind == "struck":
+                self.struck[event["task"]] = event["pid"]
+            if kind in ("ok", "fail", "info"):
+                self._answers[event["op"]] = {**event, "type": kind}
+            if "task" in event:
+                self._told[kind, event["task"]] = event
+        return self.codes
+
+    def _said(self, kind: str, number: int) -> dict[str, Any]:
+        """What a task told; `VerifyError` where it broke off instead."""
+        if (kind, number) in self._told:
+            return self._told[kind, number]
+        broke = self._told.get(("broke-off", number), {})
+        words = broke.get("because", f"exit {self.codes.get(number)}")
+        raise VerifyError(f"its lines cannot be found: {words}")
+
+    # What is said of it
+
+    def words(self) -> str:
+        """How many there are and how many were visited."""
+        missed = len(self._missed())
+        more = f" ({missed} are passed now and then only)" if missed else ""
+        return f"{len(self.visits) - missed} of {self.total} crash points explored{more}"
+
+    def _at(self, visit: Visit) -> str:
+        return f"{visit.point.name(self._code)} `{visit.point.source}`"
+
+    def _these(self, visits: Iterable[Visit]) -> str:
+        first = {(visit.point.file, visit.point.line): visit for visit in reversed([*visits])}
+        places = [self._at(visit) for visit in reversed(first.values())]
+        more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
+        return ", ".join(places[:NAMED_MAX]) + more
+
+    def explain(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """The findings, with the lines at which a crash breaks the promise."""
+        by_session = {visit.course.session: visit for visit in self.visits}
+        every = [self._with_rewrites(finding) for finding in findings]
+        broken = {finding.promise for finding in every if finding.verdict is Verdict.BROKEN}
+        for finding in every:
+            if finding.verdict is not Verdict.BROKEN and finding.promise in broken:
+                continue
+            guilty = [by_session.get(each["session"]) for each in finding.anomalies]
+            visits = list({id(v): v for v in guilty if v is not None}.values())
+            explored = sum(visit.proven for visit in self.visits)
+            points = {"points": self.total, "explored": explored, "now_and_then": self.passing}
+            evidence = {**finding.evidence, **points}
+            if not visits:
+                yield replace(finding, evidence=evidence)
+                continue
+            torn = finding.evidence.get("rewrites", ())
+            more = f"; {len(torn)} tear a rewrite: {torn[0]}" if torn else ""
+            name = finding.anomalies[0]["name"]
+            says = _SAYS.get(name, f"break {finding.promise} ({name})")
+            yield replace(
+                finding,
+                because=f"{self.words()}; {len(visits)} {says}: {self._these(visits)}{more}",
+                evidence={**evidence, "lines": [self._at(visit) for visit in visits]},
+                anomalies=tuple(self._placed(each, by_session) for each in finding.anomalies),
+            )
+
+    def _with_rewrites(self, finding: Finding) -> Finding:
+        """The judge knows no rewrite; one that is torn breaks `atomic` all the same."""
+        torn = [visit for visit in self.visits if visit.torn]
+        if not torn or finding.promise != "atomic":
+            return finding
+        words = f"{len(torn)} tear a rewrite: {self._these(torn)}"
+        evidence = {**finding.evidence, "rewrites": [f"{self._at(v)}: {v.torn}" for v in torn]}
+        return replace(
+            finding, verdict=Verdict.BROKEN, because=f"{self.words()}; {words}", evidence=evidence
+        )
+
+    def _placed(self, anomaly: Any, by_session: dict[str, Visit]) -> dict[str, Any]:
+        visit = by_session.get(anomaly["session"])
+        where = {} if visit is None else {"at": self._at(visit)}
+        return {**anomaly, **where}
+
+    def findings(self) -> Iterator[Finding]:
+        """What the judge does not speak of: whether the store works again."""
+        name = self.scenario.name
+        stuck = [visit for visit in self.visits if visit.stuck]
+        if stuck:
+            words = (
+                f"after a crash at {self._these(stuck)} it does not work again: {stuck[0].stuck}"
+            )
+            yield Finding("loud", Verdict.BROKEN, words, name)
+        elif self.crew.trouble:
+            yield Finding("loud", Verdict.UNKNOWN, self.crew.trouble[0], name)
+        else:
+            words = f"after each of {len(self.visits)} crashes the next process could write"
+            yield Finding("loud", Verdict.KEPT, words, name)
+
+
+def _stuck(
+    whole: Course, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
+) -> str:
+    """Why the store did not serve the next process; empty where it did."""
+    if broke is not None:
+        return str(broke["because"])
+    for step, answer in zip(whole.after, answers, strict=True):
+        if answer is None:
+            return f"{step.f}() did not return"
+        if answer["type"] != "ok":
+            return f"{step.f}() failed: {answer['error']}"
+    return ""
