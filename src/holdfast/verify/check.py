@@ -23,6 +23,7 @@ from holdfast.verify import spec as names
 from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
+from holdfast.verify.engines.rundir import IN_MEMORY, file_system_of
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import (
     CheckResult,
@@ -33,14 +34,13 @@ from holdfast.verify.result import (
     overall,
 )
 from holdfast.verify.scenarios import SCENARIOS, Bench, Outcome, Scenario
+from holdfast.verify.scenarios.clock import ClockExpiry
 from holdfast.verify.workload.crew import Bounds, Crew
 from holdfast.verify.workload.forge import open_forge
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
 """The faults that this release can cause, by the names of `--faults`."""
-_LATER: Final = ("clock",)
-"""Names that the design has and this release cannot cause yet."""
 _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
 _LATE: Final = 2.0
@@ -67,8 +67,6 @@ class Order:
     def __post_init__(self) -> None:
         if unknown := [p for p in self.promises if p not in PROMISES]:
             raise UsageError(f"no promise {unknown[0]!r}; there are: {', '.join(PROMISES)}")
-        if later := [fault for fault in self.faults if fault in _LATER]:
-            raise UsageError(f"this release cannot cause {later[0]!r} yet; it can: {_known()}")
         if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
             raise UsageError(f"no fault {wrong[0]!r}; there are: {_known()}")
         if self.require not in Durability.__members__:
@@ -264,8 +262,13 @@ class _Run:
         for promise in scenario.tests if scenario.aloud else ():
             self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
         named = scenario.fault in self.order.faults
-        if named or (scenario.name == "expiry" and "expiring" in self.bench.claimed):
+        if named or (scenario.name == "expiry" and not self._days_pass()):
             self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
+
+    def _days_pass(self) -> bool:
+        """Whether expiry is seen by a moved clock, or needs not be seen at all."""
+        moved = "clock" in self.order.wanted_faults and not ClockExpiry().reason_not(self.bench)
+        return moved or "expiring" not in self.bench.claimed
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:
@@ -273,7 +276,7 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in bench.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_below(bench)]
+    findings = [*run.findings, *_temporary(bench.spec), *_below(bench)]
     promises = combine(order.promises, bench.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=bench.about["name"] or order.shown,
@@ -299,6 +302,16 @@ def _below(bench: Bench) -> Iterator[Finding]:
             "level",
             {"level": level, "required": bench.require.name},
         )
+
+
+def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
+    """Whatever an ack says, data in memory do not outlive the power."""
+    place = spec.place
+    kind = "unknown" if place is None else file_system_of(place)
+    if kind in IN_MEMORY:
+        words = f"its data are on temporary storage ({kind}): a power loss leaves nothing of them"
+        evidence = {"file_system": kind, "place": str(place)}
+        yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
 def _environment(bench: Bench, took_s: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from holdfast import connection
 from holdfast.errors import UsageError, VerifyError
@@ -91,6 +91,13 @@ class TargetSpec:
         if self.engine is not None:
             return self.engine.kind == "sqlite"
         return self.ours and urlsplit(self.name).scheme == "sqlite"
+
+    @property
+    def place(self) -> Path | None:
+        """Where its data are on this machine; None where that is not known."""
+        if self.engine is not None:
+            return self.engine.data_dir
+        return Path(unquote(urlsplit(self.name).path[1:])) if self.embedded else None
 
     def at(self, url: str) -> TargetSpec:
         """The same target, with its engine found at another address, as behind a proxy."""

@@ -75,7 +75,7 @@ def test_a_sound_stranger_on_redis_raises_no_alarm():
     power = set() if why_not() else {"power"}
     assert landed == power | {
         "kill", "pause", "restart", "upgrade", "lost-ack", "network", "connections", "disk", "damage",
-        "power-explore", "crash-at-line",
+        "power-explore", "crash-at-line", "clock",
     }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def test_an_engine_that_we_do_not_start_cannot_be_configured(disk_path: Path):
 
 @pytest.mark.parametrize(
     "asked",
-    [{"faults": ("earthquake",)}, {"faults": ("clock",)}, {"promises": ("eternal",)}],
+    [{"faults": ("earthquake",)}, {"promises": ("eternal",)}],
 )
 def test_wrong_names_of_faults_and_promises_are_refused(asked: dict[str, Any]):
     with pytest.raises(UsageError, match="there are|yet"):

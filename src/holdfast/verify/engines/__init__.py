@@ -1,6 +1,7 @@
 """Real engines on this machine: find them, start them, end them, bring them back."""
 
 from holdfast.verify.engines.protocol import (
+    Clocked,
     Engine,
     Evidence,
     Killable,
@@ -24,6 +25,7 @@ from holdfast.verify.engines.providers import (
 __all__ = [
     "KINDS",
     "PROVIDERS",
+    "Clocked",
     "Engine",
     "Evidence",
     "Found",

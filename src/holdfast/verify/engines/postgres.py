@@ -153,6 +153,9 @@ class PostgresEngine(ServerEngine):
         """The fast shutdown: sessions are ended, data are written, nothing is waited for."""
         self._running().send_signal(signal.SIGINT)
 
+    def _now_s(self) -> float:
+        return float(self.query("SELECT extract(epoch FROM clock_timestamp())")[0][0] or 0)
+
     def _in_force(self) -> Mapping[str, str]:
         return {name: self.query(f"SHOW {name}")[0][0] or "" for name in self.settings}
 

@@ -109,6 +109,14 @@ class PowerCuttable(Protocol):
 
 
 @runtime_checkable
+class Clocked(Protocol):
+    """Has a wall clock that can be moved while it runs, if it was started with `clock=True`."""
+
+    def move_clock(self, by_s: float) -> Evidence:
+        """Move it, also back; proven by what the engine then says the time is."""
+
+
+@runtime_checkable
 class Replicable(Protocol):
     """Can have a streaming replica whose lag we control."""
 

@@ -69,6 +69,8 @@ class Order:
     """What a local process is started under."""
     supply: Supply | None = None
     """The power of its directory, which it closes in the end; None where nobody cuts that."""
+    clock: bool = False
+    """Whether its clock can be moved: `engine.move_clock(by_s)`."""
 
     def for_another(self) -> Order:
         """The same for a second engine beside it: another port, and nobody's power but its own."""
@@ -104,11 +106,15 @@ class Provider(NamedTuple):
 
 def load_provider(name: str | None = None) -> Provider:
     """The provider of this name; without one, that of HOLDFAST_PROVIDER, otherwise `local`."""
-    chosen = name or os.environ.get(PROVIDER_VARIABLE) or "local"
+    chosen = _chosen(name)
     if chosen not in PROVIDERS:
         raise UsageError(f"no provider {chosen!r}; there are: {', '.join(PROVIDERS)}")
     module = importlib.import_module(PROVIDERS[chosen])
     return Provider(module.open_engine, module.find_engines)
+
+
+def _chosen(name: str | None) -> str:
+    return name or os.environ.get(PROVIDER_VARIABLE) or "local"
 
 
 def open_engine(
@@ -122,10 +128,13 @@ def open_engine(
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
     power: str | None = None,
+    clock: bool = False,
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
         raise UsageError(f"no engine {kind!r}; there are: {', '.join(KINDS)}")
+    if clock and _chosen(provider) != "local":
+        raise UsageError("clock=True needs a process of this machine: use the provider local")
     order = Order(
         kind=kind,
         config=config or DEFAULT_CONFIG[kind],
@@ -134,6 +143,7 @@ def open_engine(
         storage=_as_storage(storage),
         port=port,
         instruments=tuple(instruments),
+        clock=clock,
     )
     supplier = load_provider(provider).open_engine
     return supplier(order) if power is None else _powered(order, supplier, power)
@@ -170,13 +180,15 @@ def start_engine(
     port: int | None = None,
     instruments: Sequence[Instrument] = (),
     power: str | None = None,
+    clock: bool = False,
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
 
     `config` is a named configuration such as `aof-always`, `settings` are the engine's own
     on top of it, `version` is a prefix such as `7`, `storage` is `memory`, `disk` or a
     directory in which the engine's own one is made. With `power` (`best`, `block`, `trace` or
-    `shim`) its storage is one of which the power can be cut: `engine.power_cut()`.
+    `shim`) its storage is one of which the power can be cut: `engine.power_cut()`. With `clock`
+    its time can be moved: `engine.move_clock(by_s)`.
     """
     engine = open_engine(
         kind,
@@ -188,6 +200,7 @@ def start_engine(
         port=port,
         instruments=instruments,
         power=power,
+        clock=clock,
     )
     try:
         return engine.start()

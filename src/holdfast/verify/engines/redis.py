@@ -78,6 +78,10 @@ class RedisEngine(ServerEngine):
         except OSError:
             return  # it ended without a reply, as it should
 
+    def _now_s(self) -> float:
+        seconds, microseconds = self.call("TIME")
+        return int(seconds) + int(microseconds) / 1_000_000
+
     def _in_force(self) -> Mapping[str, str]:
         replies = redis_calls(self.port, *(("CONFIG", "GET", name) for name in self.settings))
         return {name: value for reply in replies for name, value in [reply[:2]]}

@@ -17,7 +17,8 @@ from holdfast.verify.engines.providers import Storage
 DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
 """Environment variable that names a directory on a real disk."""
 
-_IN_MEMORY: Final = ("tmpfs", "ramfs")
+IN_MEMORY: Final = ("tmpfs", "ramfs")
+"""Types of file systems that do not outlive the power."""
 _EXIT_TIMEOUT_S: Final = 15.0
 
 
@@ -85,7 +86,7 @@ def file_system_of(path: Path) -> str:
 
 def _memory_root() -> Path:
     shared = Path("/dev/shm")  # noqa: S108 - each run directory in it has a random name of its own
-    if os.access(shared, os.W_OK) and file_system_of(shared) in _IN_MEMORY:
+    if os.access(shared, os.W_OK) and file_system_of(shared) in IN_MEMORY:
         return shared
     return Path(tempfile.gettempdir())
 
@@ -94,7 +95,7 @@ def _disk_root() -> Path:
     named = os.environ.get(DISK_VARIABLE)
     candidates = [Path(named)] if named else [Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108
     for candidate in candidates:
-        if os.access(candidate, os.W_OK) and file_system_of(candidate) not in _IN_MEMORY:
+        if os.access(candidate, os.W_OK) and file_system_of(candidate) not in IN_MEMORY:
             return candidate
     looked = ", ".join(f"{path} ({file_system_of(path)})" for path in candidates)
     raise VerifyError(

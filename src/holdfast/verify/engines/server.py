@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.errors import UsageError
+from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.process import LocalProcess
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order, as_settings
+from holdfast.verify.faults.clock import Clock
 
 HEIRS: Final = {"redis": "valkey"}
 """Which engine reads the files of which other: Valkey those of Redis up to 7.2."""
@@ -31,10 +32,28 @@ class ServerEngine(LocalProcess):
         self._order = order
         self._extra = dict(order.settings)
         self._version = self.binary.version
+        self.clock: Clock | None = None
+        """Its wall clock, where it was ordered with one that can be moved."""
 
     def _in_force(self) -> Mapping[str, str]:
         """Our settings as the running engine reads them back."""
         return {}
+
+    def _now_s(self) -> float:
+        """What the running engine says the time is, in seconds since 1970."""
+        raise FaultNotProven(f"clock: {self.kind} tells nobody what time it is")
+
+    def _launch(self) -> None:
+        if self._order.clock and self.clock is None:
+            self.clock = Clock(self._home())
+            self.instruments.insert(0, self.clock)
+        super()._launch()
+
+    def move_clock(self, by_s: float) -> Evidence:
+        """Move its wall clock, also back; proven by what the engine then says the time is."""
+        if self.clock is None:
+            raise UsageError(f"start_engine({self.kind!r}, clock=True) has a clock to move")
+        return self.clock.move(by_s, self._now_s)
 
     def _describe(self) -> str:
         return f"{self.kind} {self.binary.version} from {self.binary.path}"

@@ -15,6 +15,7 @@ from holdfast.verify.engines.process import supply_of
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Order
 from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.faults.clock import Clock
 from holdfast.verify.instrument import Instrument
 
 
@@ -32,6 +33,9 @@ class SqliteEngine(Block):
         self.binary = choose_binary(order.kind, order.version)
         self._storage = order.storage
         self._supply = order.supply
+        self._clocked = order.clock
+        self.clock: Clock | None = None
+        """To be an instrument of those who open the file: their clock is the engine's."""
         self._owner = os.getpid()
         self._run_dir: RunDir | None = None
 
@@ -64,6 +68,7 @@ class SqliteEngine(Block):
             self.data_dir.mkdir(mode=0o700)
             if self._supply is not None:
                 self._supply.settle()
+            self.clock = Clock(self._run_dir.path) if self._clocked else None
         return self
 
     def stop(self) -> None:
@@ -85,6 +90,12 @@ class SqliteEngine(Block):
     def power_cut(self, end: Callable[[], object] = lambda: None) -> Evidence:
         """Drop what is not on the disk. `end` ends every process that has the file open."""
         return supply_of(self._supply, self.kind).cut(end)
+
+    def move_clock(self, by_s: float) -> Evidence:
+        """Move the clock of whoever was started under `clock`; proven by asking a new process."""
+        if self.clock is None:
+            raise UsageError("start_engine('sqlite', clock=True) has a clock to move")
+        return self.clock.move(by_s)
 
     def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
         """Always empty: SQLite keeps none."""

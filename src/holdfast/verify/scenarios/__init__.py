@@ -3,6 +3,7 @@
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
 from holdfast.verify.scenarios.clients import KillClients, PauseClient
+from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
 from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
@@ -14,6 +15,7 @@ from holdfast.verify.scenarios.engine import (
     RestartEngine,
 )
 from holdfast.verify.scenarios.explore import PowerExplore
+from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
@@ -28,6 +30,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillClients(),
     PauseClient(),
     DiskFull(),
+    FailedSync(),
+    FailedRead(),
     KillEngine(),
     PowerCut(),
     PauseEngine(),
@@ -39,6 +43,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     NoConnections(),
     EngineDiskFull(),
     Expiry(),
+    ClockExpiry(),
+    ClockDrift(),
     PowerExplore(),
     EngineAtLine(),
     CrashAtLine(),

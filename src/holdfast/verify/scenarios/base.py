@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.model import Durability
 from holdfast.verify.claims import PROMISES
-from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import PROMISES as JUDGED
 from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios.witness import anomalies_json
-from holdfast.verify.spec import TargetSpec
+from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.crew import Bounds, Crew
 from holdfast.verify.workload.forge import Forge
 from holdfast.verify.workload.plan import Shape
@@ -110,6 +110,26 @@ class Bench:
             bounds=self.bounds,
             forge=self.forge,
         )
+
+    def why_no_own_engine(self) -> str | None:
+        """Why no second engine like the target's can be started here, or None."""
+        engine = self.spec.engine
+        if engine is None:
+            return None if self.spec.embedded else "the engine is not ours to start another of"
+        if engine.provider != "local":
+            return f"the engine is from the provider {engine.provider}, not a process of ours"
+        return "a cluster is more than one engine" if engine.config == "cluster" else None
+
+    def own_engine(self, **wanted: Any) -> tuple[Engine, TargetSpec]:
+        """A second engine like the target's for one scenario, which closes it.
+
+        And the target on it. The engine that the others work on stays as it is.
+        """
+        like = self.spec.engine
+        if like is not None and like.kind != "sqlite":
+            wanted = {"config": like.config, "version": like.version, **wanted}
+        engine = start_engine("sqlite" if like is None else like.kind, **wanted)
+        return engine, replace(self.spec, engine=view_of(engine))
 
     def landed(self, fault: str, seen: str, *, in_flight: int = 0) -> None:
         """Note that a fault landed, and what proved it."""

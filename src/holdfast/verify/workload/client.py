@@ -72,19 +72,24 @@ class Recorder:
 
 
 class Leash:
-    """Standard input, watched by a thread: `go` and `stop` are set as the parent says."""
+    """Standard input, watched by a thread: a line is a `go`, the end is `stop`."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
         self.stop = threading.Event()
+        self._said = threading.Semaphore(0)
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until the parent says go once more, or stop."""
+        if not self.stop.is_set():
+            self._said.acquire(timeout=timeout_s)
 
     def _watch(self) -> None:
         # The descriptor itself: a buffered reader's lock would be held at exit.
-        while os.read(0, 4096):
-            self.go.set()
+        while said := os.read(0, 4096):
+            self._said.release(max(1, said.count(b"\n")))
         self.stop.set()
-        self.go.set()
+        self._said.release()
 
 
 class Client:
@@ -101,6 +106,9 @@ class Client:
         """One step; whether it was answered. Its error is recorded, never raised."""
         if step.f == "think":
             time.sleep(step.think_ms / 1000)
+            return True
+        if step.f == "clock":
+            self._recorder.write("clock", wall_ns=time.time_ns())
             return True
         op = next(self._numbers)
         self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
@@ -157,8 +165,12 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def _run(client: Client, job: Job, leash: Leash) -> None:
+def _run(client: Client, job: Job, leash: Leash, recorder: Recorder) -> None:
     for step in _steps(job):
+        if step.f == "wait":
+            recorder.write("waiting")
+            leash.wait(job.life_s)
+            continue
         for _ in range(job.attempts):
             if client.do(step) or leash.stop.is_set():
                 break
@@ -207,8 +219,8 @@ def main(path: str, pipe: int | None = None) -> int:
     keyed, level = surface and surface.takes_key, surface and surface.level
     modules = {"modules": sorted(sys.modules)} if job.look else {}
     recorder.write("ready", keyed=keyed, level=level, **_about(target), **modules)
-    leash.go.wait(job.life_s)
-    _run(client, job, leash)
+    leash.wait(job.life_s)
+    _run(client, job, leash, recorder)
     _probe(client, job, target, recorder)
     client.close()
     recorder.write("done")

@@ -67,6 +67,7 @@ class Crew:
         """What clients are started under, from the next one on."""
         self._folder, self._forge = folder, forge
         self._numbers = itertools.count(1)
+        self._moves: list[tuple[int, int]] = []
         self._remains: list[tuple[Remains, tuple[int, ...]]] = []
 
     def __enter__(self) -> Self:
@@ -219,6 +220,18 @@ class Crew:
         self.note_fault("power", closes=tuple(op for client, op in caught if client in dead))
         return len(caught)
 
+    def clock_moved(self, by_s: float) -> None:
+        """From now on it is later by so much in the history as well: days pass in it, too.
+
+        Stepping back takes nothing away: what was written stays written before.
+        """
+        self._moves.append((time.monotonic_ns(), round(by_s * 1e9)))
+
+    def _told_ns(self, time_ns: int) -> int:
+        """When it happened, in the time of the story."""
+        moved = itertools.accumulate(by_ns for at_ns, by_ns in self._moves if at_ns <= time_ns)
+        return time_ns + max(0, *moved, 0)
+
     def stop(self) -> None:
         """Let every client finish what it is in; one that cannot is killed, and noted."""
         for client in self.clients:
@@ -273,7 +286,9 @@ class Crew:
     def write(self, path: Path, header: Header) -> None:
         """The history of all of them, in the order of time."""
         events = [
-            _event(self._seen(raw)) for raw in self.raw_events() if raw["type"] in _EVENT_TYPES
+            _event({**self._seen(raw), "time_ns": self._told_ns(raw["time_ns"])})
+            for raw in self.raw_events()
+            if raw["type"] in _EVENT_TYPES
         ]
         write_history(path, header, [*events, *self.faults])
 

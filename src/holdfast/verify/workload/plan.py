@@ -31,7 +31,11 @@ _SAID: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a client does. `think` waits, as for a model's answer."""
+    """One thing that a client does.
+
+    `think` waits, as for a model's answer, and `wait` for another `go` of the parent; `clock`
+    says what time it is on the client's clock.
+    """
 
     f: str
     session: str = ""

@@ -116,8 +116,13 @@ class ClientProcess:
         ]
         return [number for number in ended if number in begun]
 
+    @property
+    def waiting(self) -> int:
+        """How often its script came to a point at which it waits for another `go`."""
+        return sum(event["type"] == "waiting" for event in self.events)
+
     def go(self) -> None:
-        """Let it begin."""
+        """Let it begin, or go on where it waits."""
         self.tell(b"go\n")
 
     def stop(self) -> None:

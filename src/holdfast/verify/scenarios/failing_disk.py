@@ -1,0 +1,238 @@
+"""A disk that fails: fsync that does not sync, reads that cannot be done, and one that is slow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.errors import VerifyError
+from holdfast.model import Durability
+from holdfast.verify.engines import Engine, Killable, Restartable
+from holdfast.verify.faults import shims
+from holdfast.verify.faults.faulty import FaultyDisk
+from holdfast.verify.faults.power.shim import ShimSupply
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
+from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
+
+CLIENTS: Final = 2
+ENOUGH: Final = 50
+"""Whoever did so much without an error notices none."""
+MET_WITHIN_S: Final = 4.0
+"""Whoever hangs instead of an error is not waited for."""
+SLOW_S: Final = 0.02
+SLOW_APPENDS: Final = 10
+
+
+class _DiskFault(Scenario):
+    """What all need: the libraries, and an engine of their own on a disk that obeys us."""
+
+    fault = "disk"
+    libraries: tuple[str, ...] = ("disk",)
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine of ours, and the libraries that stand before its disk."""
+        try:
+            for name in self.libraries:
+                shims.library(name)
+        except VerifyError as error:
+            return str(error)
+        return bench.why_no_own_engine()
+
+
+class FailedSync(_DiskFault):
+    """The disk says of every fsync that it failed: then no ack may say that it is on the disk.
+
+    Not even later: what a failed fsync should have synced is lost, and another that works does
+    not bring it back. In the end the power is cut, to see what really is there.
+    """
+
+    name = "failed-sync"
+    about = "the disk refuses every fsync: nothing may be acknowledged; then it is slow"
+    tests = ("durable", "loud")
+    libraries = ("disk", "power")
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """An ack that names no level claims DISK; one that names less does not wait for it."""
+        level = bench.about.get("level")
+        if level is not None and Durability[level] < Durability.DISK:
+            return f"its acks promise {level} only, and do not wait for the disk"
+        return super().reason_not(bench)
+
+    def run(self, bench: Bench) -> Outcome:
+        """Fail until every client has met it, heal, be slow for a while, cut the power."""
+        outages = Outages(self.name)
+        # No keys: a retry that is answered from what was stored before needs no fsync.
+        shape = bench.shape(self.name, keyed=False, forgets=False)
+        lies: list[Finding] = []
+        with ShimSupply() as supply, FaultyDisk() as disk:
+            instruments = [disk, *supply.instruments]
+            engine, spec = bench.own_engine(instruments=instruments, storage=supply.directory)
+            with engine, bench.crew(self, spec=spec) as crew:
+                crew.instruments = instruments if spec.embedded else []
+                disk.aim(supply.directory)
+                supply.settle()
+                working = crew.hire(CLIENTS, shape=shape)
+                for client in working:
+                    client.go()
+                crew.until_acknowledged(bench.amount(30))
+                if working:
+                    lies += self._refuse(bench, crew, engine, supply, working, outages)
+                    self._slow(bench, crew, disk)
+                    self._cut(bench, crew, engine, supply)
+                outcome = bench.conclude(self, crew, "failed and slow syncs, then a power cut")
+                outcome.findings += [*outages.findings(crew), *lies]
+                return outcome
+
+    def _refuse(
+        self,
+        bench: Bench,
+        crew: Crew,
+        engine: Engine,
+        supply: ShimSupply,
+        working: list[ClientProcess],
+        outages: Outages,
+    ) -> Iterator[Finding]:
+        began_ns = crew.note_fault("disk")
+        supply.fail_syncs()
+        armed_ns = time.monotonic_ns()
+        _met_by_all(crew, working)
+        in_flight, healed_ns = len(crew.in_flight()), time.monotonic_ns()
+        evidence = supply.heal()
+        bench.landed("disk", evidence.seen, in_flight=in_flight)
+        _recover(crew, engine, working, outages, began_ns)
+        yield from _lies(self, crew.raw_events(), armed_ns, healed_ns, evidence.seen)
+
+    def _slow(self, bench: Bench, crew: Crew, disk: FaultyDisk) -> None:
+        disk.slow(SLOW_S)
+        crew.until_acknowledged(SLOW_APPENDS)
+        disk.heal()
+        bench.landed("disk", disk.landed().seen)
+
+    def _cut(self, bench: Bench, crew: Crew, engine: Engine, supply: ShimSupply) -> None:
+        in_flight = len(crew.in_flight())
+        if isinstance(engine, Killable):
+            evidence = supply.cut(engine.kill)
+            crew.note_fault("disk")
+            engine.start()
+        else:
+            evidence = supply.cut(lambda: [crew.kill(c) for c in crew.clients if c.alive])
+        bench.landed("disk", evidence.seen, in_flight=in_flight)
+
+
+class FailedRead(_DiskFault):
+    """What was stored cannot be read for a while: an error, and never an empty memory."""
+
+    name = "failed-read"
+    about = "the disk cannot be read for a while: that is an error, not an empty memory"
+    tests = ("loud",)
+
+    def reason_not(self, bench: Bench) -> str | None:
+        """It needs an engine that reads its disk while it serves."""
+        engine = bench.spec.engine
+        if engine is not None and engine.kind not in ("sqlite", "postgres"):
+            return f"{engine.kind} reads its disk only when it starts"
+        return super().reason_not(bench)
+
+    def run(self, bench: Bench) -> Outcome:
+        """Some write; others, who have nothing in memory yet, come while nothing can be read."""
+        outages = Outages(self.name, silent=True)
+        shape = bench.shape(self.name, keyed=False, forgets=False)
+        with FaultyDisk() as disk:
+            engine, spec = bench.own_engine(instruments=[disk], storage="disk")
+            with engine, bench.crew(self, spec=spec) as crew:
+                for client in crew.hire(shape=shape):
+                    client.go()
+                crew.until_acknowledged(bench.amount(20))
+                crew.stop()
+                if isinstance(engine, Restartable):
+                    engine.restart()  # so that its memory is empty, too
+                crew.instruments = [disk] if spec.embedded else []
+                late = crew.hire(CLIENTS, shape=shape, lazy=True)
+                self._refuse(bench, crew, engine, disk, late, outages)
+                crew.instruments = []
+                outcome = bench.conclude(self, crew, "reads that failed")
+                outcome.findings += outages.findings(crew)
+                return outcome
+
+    def _refuse(
+        self,
+        bench: Bench,
+        crew: Crew,
+        engine: Engine,
+        disk: FaultyDisk,
+        late: list[ClientProcess],
+        outages: Outages,
+    ) -> None:
+        if engine.data_dir is None:
+            raise VerifyError(f"disk: {engine.kind} has no directory of ours")
+        disk.aim(engine.data_dir)
+        began_ns = crew.note_fault("disk")
+        disk.fail_reads()
+        for client in late:
+            client.go()
+        _met_by_all(crew, late)
+        in_flight = len(crew.in_flight())
+        disk.heal()
+        bench.landed("disk", disk.landed().seen, in_flight=in_flight)
+        _recover(crew, engine, late, outages, began_ns)
+
+
+def _met_by_all(crew: Crew, clients: Sequence[ClientProcess]) -> None:
+    """Wait until each had an error, or went on for so long that it will have none."""
+    errors = {client.name: client.errors for client in clients}
+    ended = {client.name: client.ended + ENOUGH for client in clients}
+    crew.until(
+        lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in clients),
+        within_s=MET_WITHIN_S,
+    )
+
+
+def _recover(
+    crew: Crew,
+    engine: Engine,
+    clients: Sequence[ClientProcess],
+    outages: Outages,
+    began_ns: int,
+) -> None:
+    """Wait until every client works again, and start an engine that ended meanwhile.
+
+    One that ends rather than acknowledge what it could not sync does right; it may take a moment.
+    """
+    healed_ns = time.monotonic_ns()
+
+    def works() -> bool:
+        if getattr(engine, "pid", 0) is None:
+            engine.start()
+        return all(client.works_since(healed_ns) for client in clients)
+
+    crew.until(works, within_s=crew.bounds.recover_s)
+    outages.over(crew, clients, began_ns, healed_ns)
+
+
+def _lies(
+    scenario: Scenario,
+    events: Iterable[Mapping[str, Any]],
+    armed_ns: int,
+    healed_ns: int,
+    seen: str,
+) -> Iterator[Finding]:
+    """Appends that were begun and acknowledged while every fsync failed."""
+    asked: dict[int, Mapping[str, Any]] = {}
+    false = []
+    for event in events:
+        if event["type"] == "invoke":
+            asked[event["op"]] = event
+        elif event["type"] == "ok" and asked[event["op"]]["f"] == "append":
+            begun_ns = asked[event["op"]]["time_ns"]
+            false += [event["op"]] if armed_ns < begun_ns and event["time_ns"] < healed_ns else []
+    evidence = {"acknowledged_without_disk": len(false), "seen": seen}
+    if false:
+        words = (
+            f"{len(false)} appends were acknowledged while the disk refused every fsync ({seen})"
+        )
+        yield Finding("durable", Verdict.BROKEN, words, scenario.name, evidence)

@@ -1,0 +1,64 @@
+"""One scenario on one target, without the rest of a check: for those that bring their own engine."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from holdfast.verify.engines.binaries import choose_binary
+from holdfast.verify.engines.providers import DEFAULT_CONFIG
+from holdfast.verify.result import FaultTally, Finding
+from holdfast.verify.scenarios import Bench, Scenario
+from holdfast.verify.spec import EngineView, TargetSpec, load_target
+from holdfast.verify.workload.crew import Bounds
+
+
+class Played:
+    """What a scenario found: findings by promise, worst first, and what landed."""
+
+    def __init__(self, findings: list[Finding], tallies: dict[str, FaultTally]) -> None:
+        self.findings = findings
+        self.tallies = tallies
+
+    def of(self, promise: str) -> Finding:
+        found = [finding for finding in self.findings if finding.promise == promise]
+        worst = ("broken", "unknown", "kept")
+        assert found, f"nothing was said of {promise}: {self.findings}"
+        return min(found, key=lambda finding: worst.index(str(finding.verdict)))
+
+
+def play(
+    scenario: Scenario,
+    name: str,
+    kind: str,
+    *,
+    scale: float = 0.5,
+    level: str | None = None,
+    config: str | None = None,
+) -> Played:
+    version = choose_binary(kind, None).version
+    config = config or DEFAULT_CONFIG[kind]
+    url = "sqlite:///nowhere" if kind == "sqlite" else "redis://127.0.0.1:1/0"
+    view = EngineView(kind, "local", config, url, version, None)
+    spec = TargetSpec(name, engine=view)
+    target = load_target(spec)
+    with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
+        bench = Bench(
+            spec=spec,
+            engine=None,
+            seed=3,
+            folder=Path(folder),
+            bounds=Bounds(),
+            scale=scale,
+            about={
+                "name": name,
+                "keyed": False,
+                "level": level,
+                "ttl_s": target.ttl_s,
+                "not_claimed": dict(target.claims.not_claimed()),
+            },
+            say=lambda _: None,
+        )
+        assert scenario.reason_not(bench) is None
+        outcome = scenario.run(bench)
+        return Played(outcome.findings, bench.tallies)

@@ -1,0 +1,78 @@
+"""Seven days pass within moments: the five-minute memory is caught, and so is application time."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.verify.check import Order, check
+from holdfast.verify.judge import Verdict
+from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
+from tests.verify.check.checking import Notes, tell
+from tests.verify.check.scene import play
+
+STORES = "tests.verify.check.clock_stores"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("five_minutes_redis", "redis"),
+        ("five_minutes_postgres", "postgres"),
+        ("five_minutes_file", "sqlite"),
+    ],
+)
+def test_a_session_that_claims_a_week_and_lives_five_minutes_is_caught(name: str, kind: str):
+    played = play(ClockExpiry(), f"{STORES}:{name}", kind)
+    found = played.of("expiring")
+    assert found.verdict is Verdict.BROKEN, found
+    assert found.because.startswith("expired-early"), found.because
+    assert played.tallies["clock"].landed >= 4
+
+
+def test_a_session_that_never_expires_is_caught():
+    found = play(ClockExpiry(), f"{STORES}:for_ever_redis", "redis").of("expiring")
+    assert found.verdict is Verdict.BROKEN, found
+    assert found.because.startswith("expired-late"), found.because
+
+
+def test_a_write_that_does_not_refresh_is_caught():
+    found = play(ClockExpiry(), f"{STORES}:first_write_counts", "sqlite").of("expiring")
+    assert found.verdict is Verdict.BROKEN, found
+    assert found.because.startswith("expired-early"), found.because
+
+
+def test_redis_is_seen_to_expire_lazily_and_actively():
+    played = play(ClockExpiry(), f"{STORES}:week_redis", "redis")
+    assert played.of("expiring").verdict is Verdict.KEPT, played.findings
+    assert any("by itself" in seen for seen in played.tallies["clock"].seen)
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_our_store_lives_its_week_on_the_clock_of_its_server(kind: str):
+    played = play(ClockExpiry(), kind, kind)
+    assert played.of("expiring").verdict is Verdict.KEPT, played.findings
+    assert "604800 s to live" in played.of("expiring").because
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgres"])
+def test_our_store_keeps_its_order_whatever_any_clock_says(kind: str):
+    found = play(ClockDrift(), kind, kind).of("ordered")
+    assert found.verdict is Verdict.KEPT, found
+    assert "step back" in found.because
+
+
+def test_the_check_of_the_embedded_default_moves_clocks():
+    order = Order(target="sqlite", seed=5, faults=("clock",), promises=("expiring",), time_s=10)
+    result = check(order, Notes())
+    assert result.verdict is Verdict.KEPT, tell(result)
+    assert "604800 s to live" in result.promises["expiring"].because
+    assert result.faults["clock"].landed >= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("created_at_file", "sqlite"), ("created_at_postgres", "postgres")]
+)
+def test_order_made_of_application_timestamps_is_caught_by_hosts_that_drifted(name: str, kind: str):
+    found = play(ClockDrift(), f"{STORES}:{name}", kind).of("ordered")
+    assert found.verdict is Verdict.BROKEN, found
+    assert found.anomalies

@@ -1,0 +1,57 @@
+"""A disk that fails: no ack that it did not earn, no empty memory in place of an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.verify.check import Order, check
+from holdfast.verify.engines import start_engine
+from holdfast.verify.judge import Verdict
+from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
+from tests.verify.check.checking import Notes, tell
+from tests.verify.check.scene import play
+
+STORES = "tests.verify.check.disk_stores"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres"])
+def test_our_store_acknowledges_nothing_that_the_disk_refused(kind: str):
+    played = play(FailedSync(), kind, kind, level="DISK")
+    assert played.of("durable").verdict is Verdict.KEPT, played.findings
+    assert played.of("loud").verdict is Verdict.KEPT, played.findings
+    assert "fsyncs failed with EIO" in played.tallies["disk"].seen[0]
+    assert "calls were slow" in played.tallies["disk"].seen[1]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_our_store_never_calls_an_unreadable_memory_empty(kind: str):
+    played = play(FailedRead(), kind, kind, level="DISK")
+    assert played.of("loud").verdict is Verdict.KEPT, played.findings
+    assert "reads failed with EIO" in played.tallies["disk"].seen[0]
+
+
+def test_an_ack_that_the_disk_refused_is_caught():
+    played = play(FailedSync(), f"{STORES}:shrugs_at_sync", "sqlite")
+    broken = [f for f in played.findings if f.verdict is Verdict.BROKEN and f.promise == "durable"]
+    assert any("acknowledged while the disk refused every fsync" in f.because for f in broken)
+    assert any(f.because.startswith(("lost", "rollback")) for f in broken), broken
+
+
+def test_an_ack_after_a_later_fsync_that_worked_is_caught():
+    found = play(FailedSync(), f"{STORES}:tries_again", "sqlite").of("durable")
+    assert found.verdict is Verdict.BROKEN, found
+    assert found.because.startswith(("lost", "rollback")), found.because
+
+
+def test_an_unreadable_memory_that_is_called_empty_is_caught():
+    found = play(FailedRead(), f"{STORES}:empty_if_unreadable", "sqlite").of("loud")
+    assert found.verdict is Verdict.BROKEN, found
+    assert "instead of an error" in found.because
+
+
+def test_data_on_temporary_storage_are_named_and_never_called_durable():
+    with start_engine("sqlite", storage="memory") as engine:
+        order = Order(target=engine.url, seed=1, faults=("kill",), promises=("durable",), time_s=2)
+        result = check(order, Notes())
+    assert result.promises["durable"].verdict is Verdict.UNKNOWN, tell(result)
+    assert "temporary storage (tmpfs)" in result.promises["durable"].because
