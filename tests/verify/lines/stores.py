@@ -64,6 +64,14 @@ class OneCommit(TwoCommits):
                 self.db.execute(INSERT, (session, json.dumps(message)))
 
 
+class NeverSynced(OneCommit):
+    """A commit that only the kernel has."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.db.execute("PRAGMA synchronous=OFF")
+
+
 class InTwoSteps(OneCommit):
     """Forgetting and rewriting are torn: half goes first."""
 
@@ -129,7 +137,7 @@ def _on(kind: Any) -> Any:
 
 
 two_commits, one_commit, locks = _on(TwoCommits), _on(OneCommit), _on(Locks)
-in_two_steps, in_a_thread = _on(InTwoSteps), _on(InAThread)
+in_two_steps, in_a_thread, never_synced = _on(InTwoSteps), _on(InAThread), _on(NeverSynced)
 
 
 def somewhere_else(engine: Engine) -> Target:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.verify.check import Order, check
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, Finding, combine
-from holdfast.verify.scenarios import CrashAtLine, EngineAtLine
+from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine
 from tests.verify.check.checking import Notes, tell
 from tests.verify.lines import stores
 
@@ -147,3 +147,22 @@ def test_the_engine_dies_at_lines_of_our_store(engine: str, monkeypatch: pytest.
     assert result.verdict is Verdict.KEPT, tell(result)
     seen = result.faults["crash-at-line"].seen
     assert sum(f"processes of {engine}" in each for each in seen) == 3, seen
+
+
+@pytest.mark.usefixtures("can_cut")
+@pytest.mark.parametrize("engine", ["sqlite", "redis"])
+def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
+    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 8)
+    result = run("our_own", "durable", "atomic", "exactly-once", engine=engine)
+    assert result.verdict is Verdict.KEPT, tell(result)
+    seen = result.faults["crash-at-line"].seen
+    assert sum("the disk (block) went away" in each for each in seen) == 8, seen
+
+
+@pytest.mark.usefixtures("can_cut")
+def test_a_power_cut_after_an_ack_that_was_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
+    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 8)
+    result = run("never_synced", "durable")
+    assert result.promises["durable"].verdict is Verdict.BROKEN, tell(result)

@@ -19,6 +19,7 @@ from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
+from holdfast.verify.scenarios.power_lines import PowerAtLine
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -47,7 +48,16 @@ SCENARIOS: tuple[Scenario, ...] = (
     ClockDrift(),
     PowerExplore(),
     EngineAtLine(),
+    PowerAtLine(),
     CrashAtLine(),
 )
 
-__all__ = ["SCENARIOS", "Bench", "CrashAtLine", "EngineAtLine", "Outcome", "Scenario"]
+__all__ = [
+    "SCENARIOS",
+    "Bench",
+    "CrashAtLine",
+    "EngineAtLine",
+    "Outcome",
+    "PowerAtLine",
+    "Scenario",
+]

@@ -86,6 +86,7 @@ class CrashAtLine(Scenario):
     def run(self, bench: Bench) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""
         with bench.crew(self) as crew:
+            self.prepare(bench, crew)
             for zygote in crew.hire(serve=True):
                 visits = Visits(self, bench, crew, zygote)
                 try:
@@ -99,6 +100,9 @@ class CrashAtLine(Scenario):
                 outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
                 return outcome
             return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+
+    def prepare(self, bench: Bench, crew: Crew) -> None:
+        """What must be there before a client is started: nothing."""
 
     def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
         """Hand out both tasks; the process that forks works them off by itself."""
@@ -123,11 +127,16 @@ class EngineAtLine(CrashAtLine):
         """It needs an engine of ours that can be killed."""
         if bench.spec.embedded:
             return "there is no server: the clients are the engine"
-        if self.fault not in bench.named:
-            return "it takes long, so it has to be asked for by name: --faults crash-at-line"
         if bench.require is Durability.MEMORY:
             return "--require MEMORY: a SIGKILL may lose what was acknowledged"
-        return None if isinstance(bench.engine, Killable) else "the engine is not ours to kill"
+        killable = isinstance(bench.engine, Killable)
+        return self.not_asked(bench) if killable else "the engine is not ours to kill"
+
+    def not_asked(self, bench: Bench) -> str | None:
+        """Why it is not part of all faults, where it was not named."""
+        if self.fault in bench.named:
+            return None
+        return "it takes long, so it has to be asked for by name: --faults crash-at-line"
 
     def end(self, engine: Engine) -> Evidence:
         """What happens to the engine while the application is held at the line."""
