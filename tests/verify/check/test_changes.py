@@ -76,7 +76,7 @@ def test_our_store_is_loud_while_the_disk_of_its_engine_is_full(target: str):
     asked = {"promises": ("durable", "loud"), "faults": ("disk",), "time_s": 20}
     result = run(target, None, seed=7, **asked)
     assert result.verdict is Verdict.KEPT, tell(result)
-    assert result.faults["disk"].landed == 1
+    assert result.faults["disk"].landed >= 1
     assert result.promises["loud"].evidence["scenarios"]["disk-full-engine"]["errors"] > 0
 
 

@@ -22,11 +22,13 @@ from redis.retry import Retry
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines import start_engine
+from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.faults import FileSizeLimit, SmallDisk, disk_of, kill_tree
 
 # Commits rows to a SQLite file as long as it is asked to, and tells how each attempt ended.
 WRITER = """
 import sys, apsw
+from tests.waiting import wait_until
 db = apsw.Connection(sys.argv[1])
 db.execute("PRAGMA journal_mode=WAL; CREATE TABLE IF NOT EXISTS t (x)").fetchall()
 print("ready", flush=True)
@@ -129,7 +131,7 @@ def test_a_disk_is_full_also_where_others_write_while_it_is_filled(disk: SmallDi
 
 def test_redis_under_the_limit_ends_and_comes_back_with_what_it_acknowledged() -> None:
     with start_engine("redis", storage="disk") as engine:
-        assert engine.data_dir is not None
+        assert isinstance(engine, RedisEngine)
         client = redis.Redis.from_url(engine.url, retry=Retry(NoBackoff(), 0))
         client.rpush("a", "1")
         fault = disk_of(engine.data_dir)
@@ -137,6 +139,7 @@ def test_redis_under_the_limit_ends_and_comes_back_with_what_it_acknowledged() -
         with pytest.raises(redis.ConnectionError):
             client.rpush("a", "2")  # it syncs before it answers, so it cannot go on
         fault.release()
+        wait_until(lambda: engine.pid is None)
         engine.start()
         assert client.lrange("a", 0, -1) == [b"1"]
         client.close()
