@@ -24,11 +24,11 @@ from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.faults import FileSizeLimit, SmallDisk, disk_of, kill_tree
+from tests.waiting import wait_until
 
 # Commits rows to a SQLite file as long as it is asked to, and tells how each attempt ended.
 WRITER = """
 import sys, apsw
-from tests.waiting import wait_until
 db = apsw.Connection(sys.argv[1])
 db.execute("PRAGMA journal_mode=WAL; CREATE TABLE IF NOT EXISTS t (x)").fetchall()
 print("ready", flush=True)
