@@ -8,14 +8,27 @@ import pytest
 
 import holdfast
 from holdfast.verify import Claims, NotClaimed, Target
+from holdfast.verify.scenarios.power import why_not
 
 DOORS = {"sync": holdfast.connect, "async": holdfast.connect_async}
 TTL_S = 0.6
+WEEK_S = 7 * 24 * 3600.0
+POWER = "test_messages_survive_a_power_cut"
+CLOCK = "test_a_long_time_to_live_passes_on_the_clock_of_the_engine"
+
+
+def wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the engine must have besides, for the tests that need it."""
+    asked = request.function.__name__
+    if asked == POWER and why_not() is None:
+        return {"power": "best"}
+    return {"clock": True} if asked == CLOCK else {}
 
 
 def our_target(request: pytest.FixtureRequest, engine: Any) -> Target:
     """Only where expiry is the question has it a time to live: other tests may take longer."""
     ttl_s = TTL_S if request.function.holdfast_promise == "expiring" else None
+    ttl_s = WEEK_S if request.function.__name__ == CLOCK else ttl_s
     door = DOORS[request.param]
     return Target(
         open=lambda: door(engine.url, ttl_s=ttl_s),

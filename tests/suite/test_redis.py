@@ -7,9 +7,9 @@ import pytest
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify import Target
 from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
-from tests.suite.ours import DOORS, our_target
+from tests.suite.ours import DOORS, our_target, wanted
 
 
 @pytest.fixture(params=DOORS)
 def target(request: pytest.FixtureRequest, redis_engine_factory: EngineFactory) -> Target:
-    return our_target(request, redis_engine_factory())
+    return our_target(request, redis_engine_factory(**wanted(request)))

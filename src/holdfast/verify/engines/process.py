@@ -113,6 +113,11 @@ class LocalProcess(Block):
         return self._home() / "data"
 
     @property
+    def has_power(self) -> bool:
+        """Whether it was started with `power`, so that this can be cut."""
+        return self._supply is not None
+
+    @property
     def pid(self) -> int | None:
         """Its first process; None while it is down."""
         return self._process.pid if self._process and self._process.poll() is None else None

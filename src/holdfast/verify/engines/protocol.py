@@ -100,6 +100,10 @@ class Restartable(Protocol):
 class PowerCuttable(Protocol):
     """Can lose what is not on the disk, where it was started with `power`."""
 
+    @property
+    def has_power(self) -> bool:
+        """Whether it was."""
+
     def power_cut(self) -> Evidence:
         """End it at once and drop what it had not synced; `start` brings it back on the rest.
 

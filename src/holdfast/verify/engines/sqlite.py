@@ -83,6 +83,11 @@ class SqliteEngine(Block):
             self._supply.close()
 
     @property
+    def has_power(self) -> bool:
+        """Whether it was started with `power`, so that this can be cut."""
+        return self._supply is not None
+
+    @property
     def instruments(self) -> tuple[Instrument, ...]:
         """What a process that opens the file must be started under, so that its power counts."""
         return () if self._supply is None else self._supply.instruments

@@ -5,9 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from holdfast.verify.history import Event
-from holdfast.verify.suite.judging import ids, judged, killable, new_session, recorded
+from holdfast.verify.suite.judging import (
+    ids,
+    judged,
+    killable,
+    new_session,
+    powered,
+    recorded,
+    server,
+)
 from holdfast.verify.suite.peers import WAIT_S, Peer, Work, finish, listen, peers
 from holdfast.verify.suite.record import Recorded
 from holdfast.verify.target import Target
@@ -58,6 +67,37 @@ def test_messages_survive_sigkill_of_the_engine(target: Target) -> None:
     with recorded(target, events) as reader:
         reader.read(session)
     judged("durable", target, events)
+
+
+def test_messages_survive_a_power_cut(target: Target) -> None:
+    """What was not on the disk is gone; every ack that was given before must hold."""
+    engine = powered(target)
+    session = new_session()
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
+        listen(crew, lambda: busy(crew))
+
+        def end() -> None:
+            for peer in crew:
+                peer.kill()
+
+        if server(target) is None:  # the writers are the engine, and go with the power
+            cut = engine.power_cut(end=end)
+        else:
+            cut = engine.power_cut()
+            end()
+        events = [event for peer in crew for event in peer.events]
+    # An answer that came after the power had gone was given by nobody.
+    dark_ns = int(cut.facts["at_ns"])
+    events = [e if e.type == "invoke" or e.time_ns <= dark_ns else _unknown(e) for e in events]
+    events.append(Event("fault", time.monotonic_ns(), name="power"))
+    engine.start()
+    with recorded(target, events) as reader:
+        reader.read(session)
+    judged("durable", target, events)
+
+
+def _unknown(event: Event) -> Event:
+    return replace(event, type="info", messages=None, seqs=None)
 
 
 def test_messages_survive_a_clean_restart_of_the_engine(target: Target) -> None:

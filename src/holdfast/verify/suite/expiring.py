@@ -9,13 +9,23 @@ from typing import Final
 
 from holdfast.verify.adapters.plain import Client
 from holdfast.verify.history import Event
-from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded
+from holdfast.verify.suite.judging import (
+    cannot,
+    clocked,
+    hold,
+    ids,
+    judged,
+    new_session,
+    recorded,
+)
 from holdfast.verify.suite.peers import listen, peers
 from holdfast.verify.suite.record import LATE_S, Recorded
 from holdfast.verify.target import Target
 
 TTL_MAX_S: Final = 3.0
 """A test does not wait longer than this for a session to expire."""
+CLOCK_TTL_MIN_S: Final = 60.0
+"""With less, the time that a test takes would count."""
 _POLL_S: Final = 0.01
 WRITERS: Final = 8
 SESSIONS_MAX: Final = 2000
@@ -84,6 +94,24 @@ def _all_there(events: list[Event], ttl_s: float) -> bool:
             words = f"{missing} went although the session was written to in time"
             hold("expiring", not missing, words)
     return True
+
+
+def test_a_long_time_to_live_passes_on_the_clock_of_the_engine(target: Target) -> None:
+    """Days pass by moving the engine's clock: there shortly before its time, gone after it."""
+    engine = clocked(target)
+    ttl_s = float(target.ttl_s or 0)
+    if ttl_s < CLOCK_TTL_MIN_S:
+        cannot(f"a time to live of {ttl_s:g} s passes by itself")
+    session = new_session()
+    with Client(target) as client:
+        sent = [{"role": "user", "content": name, "id": name} for name in ids("m", 3)]
+        client.append(session, sent)
+        engine.move_clock(ttl_s * 6 / 7)
+        found = client.history(session).ids()
+        hold("expiring", found == ids("m", 3), f"after 6/7 of its time it has {found}")
+        engine.move_clock(ttl_s * 2 / 7)
+        left = client.history(session).ids()
+        hold("expiring", not left, f"after 8/7 of its time {left} are still there")
 
 
 def test_no_crash_leaves_a_session_that_never_expires(target: Target) -> None:

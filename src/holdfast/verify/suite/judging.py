@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import pytest
 
 from holdfast.verify.adapters.plain import Client
-from holdfast.verify.engines.protocol import Killable
+from holdfast.verify.engines.protocol import Clocked, Killable, PowerCuttable
 from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.suite.record import Recorded, verdict
@@ -77,3 +77,19 @@ def killable(target: Target) -> Any:
     if server(target) is None:
         cannot(f"{target.engine.kind} has no process of its own that could be killed")
     return target.engine
+
+
+def powered(target: Target) -> Any:
+    """The engine, where its power can be cut; otherwise the test is left out."""
+    engine: Any = target.engine
+    if not isinstance(engine, PowerCuttable) or not engine.has_power:
+        cannot("the power of its engine cannot be cut; start that with power='best'")
+    return engine
+
+
+def clocked(target: Target) -> Any:
+    """The server, where its clock can be moved; otherwise the test is left out."""
+    engine: Any = server(target)
+    if not isinstance(engine, Clocked) or getattr(engine, "clock", None) is None:
+        cannot("the clock of its engine cannot be moved; start that with clock=True")
+    return engine
