@@ -9,11 +9,15 @@ import pytest
 from holdfast.verify.check import Order, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.faults.power.trace import Recording
-from holdfast.verify.faults.power.trace.tree import Base
-from holdfast.verify.history import Header, write_history
+from holdfast.verify.faults.power.trace.disk import Crash, Loss
+from holdfast.verify.faults.power.trace.instants import Instant
+from holdfast.verify.faults.power.trace.tree import Base, Tree
+from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
-from holdfast.verify.scenarios.states import Story, Visitor
+from holdfast.verify.scenarios.base import Bench
+from holdfast.verify.scenarios.explore import PowerExplore, Tour, Visited
+from holdfast.verify.scenarios.states import Seen, Story, Visitor
 from holdfast.verify.spec import TargetSpec, view_of
 from tests.verify.check.checking import Notes, tell
 
@@ -91,3 +95,25 @@ def test_an_engine_that_does_not_start_on_a_state_has_lost_it_and_says_why(tmp_p
         again = tmp_path / "again"
         (again / "data").mkdir(parents=True)
         assert visitor.visit(again, []).lost == ""
+
+
+def judged_at(ends_ns: list[int], tmp_path: Path) -> list[Verdict]:
+    """What is said of a run with one append, acknowledged at 20, of which these states are read."""
+    history = tmp_path / f"{len(ends_ns)}.jsonl"
+    asked = Event("invoke", 10, op=1, process="c1", f="append", session="s", messages=("m",))
+    events = [asked, Event("ok", 20, op=1)]
+    write_history(history, Header("sqlite"), events)
+    story = Story(Recording(Base(tmp_path), {}, []), history, TargetSpec("sqlite"), "data")
+    tour = Tour(Bench, PowerExplore(), story, tmp_path)  # type: ignore[arg-type]
+    for at_ns in ends_ns:
+        instant = Instant(at_ns, Loss.DROPPED, "then")
+        crash = Crash(at_ns, Loss.DROPPED, Tree(), {}, 0)
+        shown = [{"session": "s", "messages": ["m"] if at_ns > 20 else []}]
+        visited = Visited(instant, crash, story.until(at_ns))
+        tour.visited.append(tour._judge(visited, Seen(shown)))
+    return [finding.verdict for finding in tour.findings()]
+
+
+def test_a_state_before_the_first_ack_says_nothing_and_takes_nothing_away(tmp_path: Path):
+    assert judged_at([15, 25], tmp_path) == [Verdict.KEPT, Verdict.KEPT]
+    assert judged_at([15], tmp_path) == [Verdict.UNKNOWN, Verdict.UNKNOWN]

@@ -223,7 +223,8 @@ class Tour:
             history, result = self._story.judge(at_ns, found.promised, seen.reads)
             found.broken = list(broken(self._scenario, history, result))
             found.counts = counts_of(result)
-            if result.verdict is Verdict.UNKNOWN:
+            # Before the first ack nothing was promised yet: other states speak for that.
+            if result.verdict is Verdict.UNKNOWN and found.promised.acknowledged:
                 found.unknown = result.because
         return found
 
@@ -239,8 +240,8 @@ class Tour:
         for promise in self._scenario.tests:
             if promise in promises:
                 continue
-            if not self.visited or unknown:
-                words = unknown or "no crash state could be visited in the time that there was"
+            if unknown or not any(one.promised.acknowledged for one in self.visited):
+                words = unknown or "no crash state after an ack was visited in the time there was"
                 yield Finding(promise, Verdict.UNKNOWN, f"{name}: {words}", name, evidence)
             else:
                 yield Finding(promise, Verdict.KEPT, self._kept(), name, evidence)
