@@ -62,7 +62,7 @@ def connect(
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
     `summarizer` are for long-term memory; they are loaded when it is first used.
     """
-    url, index = _apart(url, index)
+    url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
     mind = _mind(embedder, summarizer)
     apart = _index(index, settings)
@@ -87,7 +87,7 @@ async def connect_async(
     summarizer: Summarizer | None = None,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
-    url, index = _apart(url, index)
+    url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
     mind = _mind(embedder, summarizer)
     apart = None if index is None else await _index_in_a_thread(index, settings)
@@ -136,7 +136,7 @@ def _prepare(
     return _backend_module(scheme), Settings(url, space, require, tuple(replicas))
 
 
-def _apart(url: str, index: str | None) -> tuple[str, str | None]:
+def log_and_index(url: str, index: str | None) -> tuple[str, str | None]:
     """`chroma:///dir` is the log in that directory, with a Chroma index beside it."""
     if not isinstance(url, str) or not url.startswith("chroma://"):
         return url, index

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.verify import Claims, NotClaimed, Target
+from holdfast.verify import Target
+from holdfast.verify.indexes import Hashes, index_of
 from holdfast.verify.scenarios.power import why_not
+from tests.recall.models import wordllama
 
 DOORS = {"sync": holdfast.connect, "async": holdfast.connect_async}
 TTL_S = 0.6
@@ -25,15 +27,16 @@ def wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"clock": True} if asked == CLOCK else {}
 
 
-def our_target(request: pytest.FixtureRequest, engine: Any) -> Target:
+def our_target(request: pytest.FixtureRequest, engine: Any, url: str | None = None) -> Target:
     """Only where expiry is the question has it a time to live: other tests may take longer."""
     ttl_s = TTL_S if request.function.holdfast_promise == "expiring" else None
     ttl_s = WEEK_S if request.function.__name__ == CLOCK else ttl_s
     door = DOORS[request.param]
+    url = engine.url if url is None else url
     return Target(
-        open=lambda: door(engine.url, ttl_s=ttl_s),
+        open=lambda: door(url, ttl_s=ttl_s, embedder=wordllama()),
         engine=engine,
         name=f"holdfast on {engine.kind}, {request.param}",
         ttl_s=ttl_s,
-        claims=Claims(recallable=NotClaimed("there is no recall yet")),
+        index=index_of(url, "default", lambda: door(url, embedder=Hashes())),
     )

@@ -49,15 +49,19 @@ class SqliteStore:
         "CREATE TABLE request (session TEXT, key TEXT, PRIMARY KEY (session, key));"
     )
 
+    @staticmethod
+    def path(engine: Any) -> Any:
+        return engine.path
+
     @classmethod
     def prepare(cls, engine: Any) -> None:
-        with contextlib.closing(sqlite3.connect(engine.path)) as db:
+        with contextlib.closing(sqlite3.connect(cls.path(engine))) as db:
             db.executescript(cls.schema)
 
     def __init__(self, engine: Any, ttl_s: float | None = None) -> None:
         self.ttl_s = ttl_s
         self.db = sqlite3.connect(
-            engine.path, timeout=10, isolation_level=None, check_same_thread=False
+            self.path(engine), timeout=10, isolation_level=None, check_same_thread=False
         )
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify import Target
+from holdfast.verify import Index, Target
 
 TTL_S = 0.6
 
@@ -22,5 +22,6 @@ def target_of(kind: type[Any], engine_factory: EngineFactory, promise: str) -> T
         name=kind.__name__,
         claims=kind.claims,
         ttl_s=ttl_s,
+        index=kind.index(engine) if hasattr(kind, "index") else Index(),
         previous=None if previous is None else lambda: previous(engine, ttl_s),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import UsageError
-from holdfast.verify import Claims, NotClaimed, Target
+from holdfast.verify import Claims, NotClaimed, Target, indexes
 from holdfast.verify.claims import ALWAYS_JUDGED, PROMISES
 
 
@@ -32,3 +32,14 @@ def test_a_promise_is_not_left_out_without_a_reason(claim: object):
 def test_a_target_needs_a_way_to_open_it():
     with pytest.raises(UsageError, match="open"):
         Target(open="sqlite:///x.db")  # type: ignore[arg-type]
+
+
+def test_our_stores_claim_to_recall_where_what_it_takes_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert indexes.claim("sqlite:///m.db") is True
+    monkeypatch.setattr(indexes, "is_installed", lambda package: package != "sqlite-vec")
+    assert indexes.claim("redis://localhost") is True
+    claim = indexes.claim("sqlite:///m.db")
+    assert isinstance(claim, NotClaimed)
+    assert "sqlite-vec is not installed: pip install 'holdfast[recall]'" in claim.reason

@@ -163,8 +163,7 @@ class ChromaIndex:
         )
 
     def _name(self, log: bytes) -> str:
-        digest = hashlib.blake2b(log, key=self._namespace[:64], digest_size=20).hexdigest()
-        return f"holdfast-{len(self._namespace)}-{digest}"
+        return collection_name(self._namespace, log)
 
     def _known_collection(self, log: bytes) -> Any:
         return self._known[log][0] if log in self._known else None
@@ -224,6 +223,12 @@ class ChromaIndex:
             client.close()
             if session is not None:
                 session.close()
+
+
+def collection_name(namespace: bytes, log: bytes) -> str:
+    """What the collection of a log is called."""
+    digest = hashlib.blake2b(log, key=namespace[:64], digest_size=20).hexdigest()
+    return f"holdfast-{len(namespace)}-{digest}"
 
 
 def _driver() -> Any:

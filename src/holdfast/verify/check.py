@@ -249,6 +249,8 @@ class _Run:
     def _note(self, scenario: Scenario, outcome: Outcome) -> None:
         self.findings += outcome.findings
         self.counts += outcome.counts
+        for promise, words in outcome.untried:
+            self.left_out.setdefault(promise, []).append(words)
         found = [finding.verdict for finding in outcome.findings]
         worst = next((v for v in (Verdict.BROKEN, Verdict.UNKNOWN) if v in found), Verdict.KEPT)
         self.watcher.done(scenario.name, str(worst))

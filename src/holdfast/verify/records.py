@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast import codec
-from holdfast.connection import connect
+from holdfast.connection import connect, log_and_index
 from holdfast.errors import FaultNotProven
 from holdfast.model import Durability, History, Message
 from holdfast.verify.engines.drivers import redis_client
@@ -97,6 +97,11 @@ def _sqlite(url: str, namespace: bytes, session: bytes) -> Iterator[Records]:
         db.close()
 
 
+def _chroma(url: str, namespace: bytes, session: bytes) -> Any:
+    """The log in that directory; records are nowhere else."""
+    return _sqlite(log_and_index(url, None)[0], namespace, session)
+
+
 @contextlib.contextmanager
 def _redis(url: str, namespace: bytes, session: bytes) -> Iterator[Records]:
     from holdfast.backends.redis.keys import Keys  # noqa: PLC0415 - it needs the driver
@@ -141,6 +146,7 @@ def _postgres(url: str, namespace: bytes, session: bytes) -> Iterator[Records]:
 
 _WAYS: Final = {
     "sqlite": _sqlite,
+    "chroma": _chroma,
     "redis": _redis,
     "valkey": _redis,
     "postgresql": _postgres,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -14,16 +15,14 @@ from urllib.parse import unquote, urlsplit
 from holdfast import connection
 from holdfast.errors import UsageError, VerifyError
 from holdfast.model import Durability
-from holdfast.verify import records
+from holdfast.verify import indexes, records
 from holdfast.verify.adapters import frameworks
-from holdfast.verify.claims import Claims, NotClaimed
+from holdfast.verify.claims import Claims
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.target import Target
+from holdfast.verify.target import Index, Target
 
 OURS: Final = ("sqlite", "redis", "valkey", "postgres")
 """Our stores by short name: each on a fresh engine of that kind."""
-
-NOT_BUILT: Final = "not built yet"
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ class TargetSpec:
         """No server holds requests: what a killed client had not done will never be done."""
         if self.engine is not None:
             return self.engine.kind == "sqlite"
-        return self.ours and urlsplit(self.name).scheme == "sqlite"
+        return self.ours and urlsplit(self.name).scheme in ("sqlite", "chroma")
 
     @property
     def place(self) -> Path | None:
@@ -157,7 +156,7 @@ def kind_of(name: str, asked: str | None) -> str | None:
 
 
 def _check_scheme(scheme: str) -> None:
-    if scheme not in connection.BACKENDS:
+    if scheme not in connection.BACKENDS and scheme != "chroma":
         known = ", ".join(sorted(connection.BACKENDS))
         raise UsageError(f"this release has no store of ours for {scheme}://; it has: {known}")
 
@@ -168,11 +167,25 @@ def load_target(spec: TargetSpec) -> Target:
 
 
 def _ours(spec: TargetSpec) -> Target:
-    def open_store() -> Any:
+    def open_store(embedder: Any = None) -> Any:
         # Whatever the engine gives: the check compares it with what is required (--require).
         return connection.connect(
-            spec.url, namespace=spec.namespace, require=Durability.MEMORY, ttl_s=spec.ttl_s
+            spec.url,
+            namespace=spec.namespace,
+            require=Durability.MEMORY,
+            ttl_s=spec.ttl_s,
+            embedder=embedder or default_embedder(),
         )
+
+    @functools.cache
+    def default_embedder() -> Any:
+        """One for this process: each opening of a store would load its own."""
+        from holdfast.recall import embedders  # noqa: PLC0415 - only who opens a store needs it
+
+        return embedders.choose(None)
+
+    def other_model() -> Any:
+        return open_store(indexes.Hashes())
 
     url, namespace = spec.url, spec.namespace
     # Of a cluster each node has some of the records; we do not follow them there.
@@ -181,11 +194,14 @@ def _ours(spec: TargetSpec) -> Target:
     return Target(
         open=open_store,
         engine=spec.engine,
-        claims=Claims(recallable=NotClaimed(NOT_BUILT)),
+        claims=Claims(recallable=indexes.claim(url)),
         name=connection.without_password(spec.name),
         ttl_s=spec.ttl_s,
         previous=(lambda: records.VersionZero(url, namespace)) if reachable else None,
         tamper=(lambda session: records.flip_one(url, namespace, session)) if reachable else None,
+        index=indexes.index_of(url, namespace, other_model)
+        if reachable
+        else Index(other_model=other_model),
     )
 
 

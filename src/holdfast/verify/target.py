@@ -12,6 +12,22 @@ from holdfast.verify.engines.protocol import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """How the index of a store is reached past the store, where it claims `recallable`.
+
+    What is left out is not tried, and that is said. `lose` and `count` are called while no
+    client has the store open.
+    """
+
+    lose: Callable[[str], object] | None = None
+    """Takes the index of a scope away, as a bad disk or a power cut does; the log stays."""
+    count: Callable[[str], int] | None = None
+    """How many vectors it holds of a scope."""
+    other_model: Callable[[], Any] | None = None
+    """Opens the store on the same data with another embedding model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A store under test.
 
@@ -21,6 +37,10 @@ class Target:
     called in other processes, so it must not depend on what only this one has. `definite`
     are the errors of that object which mean "the write did not happen"; every other error
     leaves it unknown.
+
+    Who claims `recallable` has `remember(scope, text)` and `recall(scope, query, k)` too: the
+    best k of what was said and remembered there, as texts or as anything with a `text` or a
+    `content`, and with `behind` on the answer where the index has not followed all of it.
     """
 
     open: Callable[[], Any]
@@ -37,6 +57,7 @@ class Target:
     tamper: Callable[[str], None] | None = None
     """Damages one stored record of a session behind the store's back, as a bad disk does; for a
     store of which a record is not a JSON object that the kit finds in the engine by itself."""
+    index: Index = field(default_factory=Index)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What to write into the report about how it was set up."""
 

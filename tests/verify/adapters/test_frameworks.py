@@ -20,6 +20,8 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 def test_a_framework_and_an_engine_make_a_name():
     assert kind_of("openai-agents:sqlite", None) == "sqlite"
     assert kind_of("langchain:postgres", "postgres") == "postgres"
+    assert kind_of("chroma:client", None) == "sqlite"
+    assert kind_of("chroma:server", None) == "chroma"
     with pytest.raises(UsageError, match="there are: sqlite, redis"):
         kind_of("openai-agents:postgres", None)
     with pytest.raises(UsageError, match="leave --engine out"):
@@ -53,3 +55,12 @@ def test_openai_agents_sqlite_session_keeps_order_and_names_what_it_does_not_cla
     assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
     assert result.promises["isolated"].verdict is Verdict.KEPT, tell(result)
     assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
+
+
+def test_chroma_keeps_sessions_apart_and_finds_them_and_its_order_is_the_applications_clock():
+    asked = ("isolated", "recallable", "exactly-once")
+    result = run("chroma:server", None, seed=1, faults=("none",), promises=asked, time_s=10)
+    assert result.promises["isolated"].verdict is Verdict.KEPT, tell(result)
+    assert result.promises["recallable"].verdict is Verdict.KEPT, tell(result)
+    assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
+    assert result.environment["settings"]["order"].startswith("by the time of the application")

@@ -7,7 +7,8 @@ stranger would write it. The framework itself is imported only when a store is o
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import UsageError, VerifyError
@@ -22,6 +23,8 @@ class Framework(NamedTuple):
     module: str
     engines: tuple[str, ...]
     package: str
+    kinds: Mapping[str, str] = MappingProxyType({})
+    """The kind of an engine that goes by another name here."""
 
 
 FRAMEWORKS: Final = {
@@ -37,6 +40,12 @@ FRAMEWORKS: Final = {
         "holdfast.verify.adapters.llama_index",
         ("redis",),
         "llama-index-storage-chat-store-redis",
+    ),
+    "chroma": Framework(
+        "holdfast.verify.adapters.chroma",
+        ("client", "server"),
+        "'holdfast[chroma,recall]'",
+        {"client": "sqlite", "server": "chroma"},
     ),
 }
 
@@ -56,7 +65,7 @@ def engine_of(name: str) -> str | None:
     known = FRAMEWORKS[framework].engines
     if kind not in known:
         raise UsageError(f"no store {name!r}; of {framework} there are: {', '.join(known)}")
-    return kind
+    return FRAMEWORKS[framework].kinds.get(kind, kind)
 
 
 def target_of(name: str, engine: Engine) -> Target:

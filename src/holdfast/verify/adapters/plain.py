@@ -38,12 +38,21 @@ class Read:
         return [str(message.get("id", message.get("content"))) for message in self.messages]
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One answer of `recall`, best first. `behind` records were not looked at, so it said."""
+
+    texts: tuple[str, ...]
+    behind: int = 0
+
+
 class Client:
     """One client of a store under test. Sync, whatever the store is; for one thread."""
 
     def __init__(self, target: Target) -> None:
         """Open the store; whatever `open()` raises comes through."""
         self._runner: asyncio.Runner | None = None
+        self._closed = False
         self._definite = (*target.definite, NotApplied, UsageError)
         try:
             self._store = self._wait(target.open())
@@ -103,12 +112,28 @@ class Client:
         """Have it forget a session."""
         self._wait(self._store.forget(session))
 
+    @property
+    def recalls(self) -> bool:
+        """Whether it can be asked to recall at all, whatever is claimed."""
+        return hasattr(self._store, "remember") and hasattr(self._store, "recall")
+
+    def remember(self, scope: str, text: str) -> None:
+        """Have it keep a text for later questions."""
+        self._wait(self._store.remember(scope, text))
+
+    def recall(self, scope: str, query: str, *, k: int) -> Found:
+        """The texts that it finds for a question."""
+        return _found(self._wait(self._store.recall(scope, query, k=k)))
+
     def is_definite(self, error: BaseException) -> bool:
         """Whether the error says that the write did not happen."""
         return isinstance(error, self._definite)
 
     def close(self) -> None:
-        """Close the store, where it can be closed."""
+        """Close the store, where it can be closed. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             close = getattr(self._store, "close", None) or getattr(self._store, "aclose", None)
             if close is not None:
@@ -173,6 +198,27 @@ def _read(answer: Any) -> Read:
         tuple(str(each) for each in getattr(answer, "damaged", ())),
         tuple(seq for seq in seqs if seq is not None) if numbered else None,
     )
+
+
+def _found(answer: Any) -> Found:
+    """Take texts, or dictionaries or objects that have one, as they are."""
+    if answer is None or isinstance(answer, str | bytes | Mapping) or not _listable(answer):
+        raise UsageError(
+            f"recall() returned {type(answer).__name__}; a list of texts is needed, or of "
+            "anything with a `text` or a `content`, empty where nothing was found"
+        )
+    behind = getattr(answer, "behind", 0)
+    return Found(tuple(_text(each) for each in answer), int(behind))
+
+
+def _text(hit: Any) -> str:
+    if isinstance(hit, str):
+        return hit
+    for name in ("text", "content"):
+        found = hit.get(name) if isinstance(hit, Mapping) else getattr(hit, name, None)
+        if isinstance(found, str):
+            return found
+    raise UsageError(f"recall() returned {type(hit).__name__}, which has no text")
 
 
 def _listable(answer: Any) -> bool:

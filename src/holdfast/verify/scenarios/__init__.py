@@ -20,6 +20,7 @@ from holdfast.verify.scenarios.lines import CrashAtLine, EngineAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
+from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -28,6 +29,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Damage(),
     OldRecords(),
     LateRetry(),
+    Recall(),
+    RecallAfterKill(),
     KillClients(),
     PauseClient(),
     DiskFull(),

@@ -37,6 +37,8 @@ class Outcome:
     hung: bool = False
     left_out: str | None = None
     """It turned out that this target cannot be put to this test, and why."""
+    untried: list[tuple[str, str]] = field(default_factory=list)
+    """The same for a part of it: the promise that it would have spoken for, and what and why."""
 
 
 class Scenario:

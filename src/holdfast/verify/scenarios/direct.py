@@ -19,7 +19,7 @@ class OddContent(Scenario):
 
     def run(self, bench: Bench) -> Outcome:
         """Write them, read them back through the same store and a new one."""
-        return _probe(self, bench, "faithful")
+        return run_probe(self, bench, "faithful")
 
 
 class OddIds(Scenario):
@@ -31,7 +31,7 @@ class OddIds(Scenario):
 
     def run(self, bench: Bench) -> Outcome:
         """One message each; then one is forgotten, and its neighbours must not notice."""
-        return _probe(self, bench, "isolated")
+        return run_probe(self, bench, "isolated")
 
 
 class Damage(Scenario):
@@ -44,7 +44,7 @@ class Damage(Scenario):
 
     def run(self, bench: Bench) -> Outcome:
         """Write, damage, read."""
-        return _probe(self, bench, "damaged")
+        return run_probe(self, bench, "damaged")
 
 
 class OldRecords(Scenario):
@@ -57,10 +57,10 @@ class OldRecords(Scenario):
 
     def run(self, bench: Bench) -> Outcome:
         """Write with the code of yesterday, read with that of today."""
-        return _probe(self, bench, "old")
+        return run_probe(self, bench, "old")
 
 
-def _probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
+def run_probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
     """Run a probe in a client process; without its answer nothing is known."""
     with bench.crew(scenario) as crew:
         for client in crew.hire(probe=probe):
@@ -75,8 +75,13 @@ def _probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
             return Outcome(left_out=found[0]["because"])
         for event in found:
             if "landed" in event:
-                bench.landed(scenario.name, event["landed"])
-        return Outcome([_finding(scenario, event) for event in found], hung=crew.hung)
+                bench.landed(event.get("fault", scenario.name), event["landed"])
+        tried = [event for event in found if event["verdict"] != probes.LEFT_OUT]
+        return Outcome(
+            [_finding(scenario, event) for event in tried],
+            hung=crew.hung,
+            untried=[(e["promise"], e["because"]) for e in found if e not in tried],
+        )
 
 
 def _finding(scenario: Scenario, event: dict[str, Any]) -> Finding:

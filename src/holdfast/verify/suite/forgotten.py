@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.verify.adapters.plain import Client
@@ -9,6 +10,7 @@ from holdfast.verify.history import Event
 from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded, server
 from holdfast.verify.suite.record import turn
 from holdfast.verify.target import Target
+from holdfast.verify.workload import memories
 
 MANY: Final = 250
 """More than one page of anybody's delete."""
@@ -82,3 +84,85 @@ def test_a_late_retry_brings_nothing_back(target: Target) -> None:
         client.append(session, ["old.0", "old.1"], key="request-1")
         seen = client.read(session)
     hold("forgotten", seen == [], f"a retry of what was forgotten brought back {seen}")
+
+
+def test_what_was_forgotten_is_not_found_by_meaning(target: Target) -> None:
+    """Neither what was said nor what was remembered: here, later, and after a restart."""
+    _must_recall(target)
+    session = new_session()
+    with Client(target) as client:
+        memories.fill(client, session, memories.SECRETS)
+        client.recall(session, memories.SECRETS[0], k=1)
+        client.forget(session)
+        _not_found(client, session, "at once")
+    engine = server(target)
+    if engine is not None:
+        engine.stop()
+        engine.start()
+    with Client(target) as later:
+        _not_found(later, session, "for a later client")
+
+
+def test_a_late_retry_does_not_make_it_found_again(target: Target) -> None:
+    """An append from before the forget is sent once more."""
+    _must_recall(target)
+    if target.claims.of("exactly-once") is not True:
+        cannot("the target claims no key, so a retry cannot be told from a new append")
+    session = new_session()
+    with Client(target) as client:
+        memories.fill(client, session, memories.SECRETS, key="request-1")
+        client.recall(session, memories.SECRETS[0], k=1)
+        client.forget(session)
+        memories.fill(client, session, memories.SECRETS, key="request-1", remembered=False)
+        _not_found(client, session, "after a late retry")
+
+
+def test_no_vector_of_a_long_session_is_left(target: Target) -> None:
+    """Also what lies behind the first page: not found, and not stored."""
+    _must_recall(target)
+    session = new_session()
+    texts = [f"{name} is a secret" for name in ids("m", MANY)]
+    with Client(target) as client:
+        client.append(session, [turn(text) for text in texts])
+        client.remember(session, texts[0] + " that was remembered")
+        found = memories.missing(client, session, texts[-1], texts[-1], memories.K)
+        hold("recallable", found is None, str(found))
+        client.forget(session)
+        _not_found(client, session, "at once", [*texts[:2], *texts[-2:]])
+    if target.index.count is not None:
+        left = target.index.count(session)
+        hold("forgotten", not left, f"{left} vectors of a session of {MANY} are still stored")
+
+
+def test_an_index_that_is_built_anew_brings_nothing_back(target: Target) -> None:
+    """From the log, which has nothing left of it."""
+    _must_recall(target)
+    index = target.index
+    if index.lose is None or index.count is None:
+        cannot(memories.NO_INDEX)
+    session = new_session()
+    with Client(target) as client:
+        memories.fill(client, session, memories.SECRETS)
+        client.recall(session, memories.SECRETS[0], k=1)
+        client.forget(session)
+        memories.fill(client, session, [text for text, _ in memories.FACTS])
+        client.recall(session, memories.SECRETS[0], k=1)
+    before = index.count(session)
+    index.lose(session)
+    if not before or index.count(session):
+        cannot(f"the index was not lost: it had {before} vectors and has {index.count(session)}")
+    with Client(target) as later:
+        _not_found(later, session, "after its index was built anew")
+
+
+def _must_recall(target: Target) -> None:
+    for promise, reason in target.claims.not_claimed():
+        if promise == "recallable":
+            cannot(f"recallable is not claimed: {reason}")
+
+
+def _not_found(
+    client: Client, session: str, when: str, texts: Sequence[str] = memories.SECRETS
+) -> None:
+    wrong = memories.unforgotten(client, session, texts)
+    hold("forgotten", not wrong, f"{when}: {''.join(wrong[:1])}, {len(wrong)} such")

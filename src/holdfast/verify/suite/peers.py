@@ -76,6 +76,12 @@ class Peer:
         appends = {e.op for e in self.events if e.type == "invoke" and e.f == "append"}
         return sum(event.type == "ok" and event.op in appends for event in self.events)
 
+    def acknowledged(self) -> list[str]:
+        """The ids of all that it had acknowledged, as far as heard."""
+        done = {event.op for event in self.events if event.type == "ok"}
+        appends = [e for e in self.events if e.type == "invoke" and e.f == "append"]
+        return [name for e in appends if e.op in done for name in e.messages or ()]
+
     def kill(self) -> Event:
         """SIGKILL it, wait until it is gone, take its last words; returns the fault as event."""
         with contextlib.suppress(ProcessLookupError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -66,6 +67,11 @@ class Recorded:
             return Event("ok", 0)
 
         return self._make(Event("invoke", 0, f="forget", session=session), call).type == "ok"
+
+    def recall(self, scope: str, query: str) -> None:
+        """Have it recall, so that an index that follows does so; it is no event of a history."""
+        with contextlib.suppress(Exception):  # whether it finds anything is asked elsewhere
+            self._client.recall(scope, query, k=1)
 
     def _make(self, invoke: Event, call: Callable[[], Event]) -> Event:
         op = self._process * OPERATIONS_MAX + self._made

@@ -25,8 +25,9 @@ from holdfast.errors import StorageWarning, VerifyError
 from holdfast.verify.adapters import plain
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
-from holdfast.verify.workload import plan, probes
+from holdfast.verify.workload import memories, plan, probes
 
+PROBES: Final = {**probes.PROBES, **memories.PROBES}
 BACKOFF_S: Final = 0.01
 """After an error: so that an outage is not a flood of refusals."""
 
@@ -142,6 +143,14 @@ class Client:
         if step.f == "rewrite":
             self.surface.rewrite(step.session, [plan.message(name) for name in step.messages])
             return {}
+        if step.f == "remember":
+            for text in _texts(step):
+                self.surface.remember(step.session, text)
+            return {}
+        if step.f == "recall":
+            [query] = _texts(step)
+            found = self.surface.recall(step.session, query, k=step.limit or 1)
+            return {"texts": found.texts, "behind": found.behind}
         seen = self.surface.history(step.session, limit=step.limit)
         numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
         names = [plan.name_of(message) for message in seen.messages]
@@ -149,16 +158,24 @@ class Client:
 
     def _failed(self, op: int, step: plan.Step, error: Exception) -> None:
         # A read has no effect, and a store that could not be opened was sent nothing.
-        sure = step.f == "history" or self.surface is None or self.surface.is_definite(error)
+        sure = (
+            step.f in ("history", "recall")
+            or self.surface is None
+            or self.surface.is_definite(error)
+        )
         self._recorder.write("fail" if sure else "info", op=op, error=_words(error))
         time.sleep(BACKOFF_S)
 
 
 def _asked(step: plan.Step) -> dict[str, Any]:
     asked: dict[str, Any] = {"f": step.f, "session": step.session}
-    if step.f in ("append", "rewrite"):
+    if step.messages:
         asked["messages"] = step.messages
     return asked | {n: v for n, v in (("limit", step.limit), ("key", step.key)) if v is not None}
+
+
+def _texts(step: plan.Step) -> list[str]:
+    return [str(plan.message(name)["content"]) for name in step.messages]
 
 
 def _words(error: BaseException) -> str:
@@ -186,7 +203,7 @@ def _steps(job: Job) -> Iterable[plan.Step]:
 
 def _probe(client: Client, job: Job, target: Target, recorder: Recorder) -> None:
     if client.surface is not None and job.probe is not None:
-        for found in probes.PROBES[job.probe](client.surface, target, job.seed):
+        for found in PROBES[job.probe](client.surface, target, job.seed):
             recorder.write("found", **found)
 
 
@@ -217,8 +234,9 @@ def main(path: str, pipe: int | None = None) -> int:
         return 3
     surface = client.surface
     keyed, level = surface and surface.takes_key, surface and surface.level
+    recalls = surface and surface.recalls
     modules = {"modules": sorted(sys.modules)} if job.look else {}
-    recorder.write("ready", keyed=keyed, level=level, **_about(target), **modules)
+    recorder.write("ready", keyed=keyed, level=level, recalls=recalls, **_about(target), **modules)
     leash.wait(job.life_s)
     _run(client, job, leash, recorder)
     _probe(client, job, target, recorder)

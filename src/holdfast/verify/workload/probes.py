@@ -123,7 +123,7 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
     texts = [message["content"] for message in sent]
     damage = tamper.damage_one(target, session, texts)
     if damage is None:
-        yield _verdict("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
+        yield speak("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
         return
     again = plain.Client(target)
     try:
@@ -135,10 +135,10 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
     try:
         wrong = tamper.wrong_with(damage, texts, seen)
     except FaultNotProven as error:
-        yield _verdict("faithful", "unknown", str(error), DAMAGE_MESSAGES)
+        yield speak("faithful", "unknown", str(error), DAMAGE_MESSAGES)
         return
     words = wrong or "a damaged record, which was named"
-    found = _verdict("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
+    found = speak("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
     yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
 
 
@@ -151,7 +151,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     """What the code of yesterday wrote, the code of today gives back, and can add to."""
     if target.previous is None:
         words = "no earlier release is given: Target(previous=…) opens the store of one"
-        yield _verdict("faithful", LEFT_OUT, words, 0)
+        yield speak("faithful", LEFT_OUT, words, 0)
         return
     yesterday = plain.Client(Target(open=target.previous))
     accepted, refused = [], []
@@ -241,15 +241,16 @@ def _finding(
     tried = int(odd.split(maxsplit=1)[0])
     if wrong:
         because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
-        return _verdict(promise, "broken", because, tried, refused)
+        return speak(promise, "broken", because, tried, refused)
     if not tried:
-        return _verdict(promise, "unknown", "the store refused everything", tried, refused)
-    return _verdict(promise, "kept", odd, tried, refused)
+        return speak(promise, "unknown", "the store refused everything", tried, refused)
+    return speak(promise, "kept", odd, tried, refused)
 
 
-def _verdict(
+def speak(
     promise: str, verdict: str, because: str, tried: int, refused: list[str] | None = None
 ) -> dict[str, Any]:
+    """A finding, as it goes over the wire."""
     return {
         "promise": promise,
         "verdict": verdict,

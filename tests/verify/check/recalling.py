@@ -1,0 +1,67 @@
+"""Strangers' stores with a long-term memory, as `holdfast check …:NAME --engine sqlite` takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import replace
+from typing import Any
+
+from holdfast.verify import Index, Target
+from tests.twins import broken_recall
+from tests.twins.recalling import SqliteMemory
+
+
+def _target(kind: type[SqliteMemory], engine: Any) -> Target:
+    view = _WithPath(engine.url.removeprefix("sqlite:///"))
+    with contextlib.suppress(sqlite3.OperationalError):  # the tables are there
+        kind.prepare(view)
+    return Target(
+        open=lambda: kind(view), engine=engine, claims=kind.claims, index=kind.index(view)
+    )
+
+
+class _WithPath:
+    """What these stores want to know of an engine."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def sound(engine: Any) -> Target:
+    return _target(SqliteMemory, engine)
+
+
+def without_index(engine: Any) -> Target:
+    return replace(sound(engine), index=Index())
+
+
+def dual_write(engine: Any) -> Target:
+    return _target(broken_recall.DualWrite, engine)
+
+
+def mixed_models(engine: Any) -> Target:
+    return _target(broken_recall.MixedModels, engine)
+
+
+def words_only(engine: Any) -> Target:
+    return _target(broken_recall.WordsOnly, engine)
+
+
+def retry_indexes(engine: Any) -> Target:
+    return _target(broken_recall.RetryIndexes, engine)
+
+
+def claims_only(engine: Any) -> Target:
+    target = sound(engine)
+    made = target.open
+
+    def open_store() -> Any:
+        store = made()
+        return type(
+            "LogOnly",
+            (),
+            {name: getattr(store, name) for name in ("append", "history", "forget", "close")},
+        )()
+
+    return replace(target, open=open_store)
