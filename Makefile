@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test bench torture lint format docs pin clean
+.PHONY: help setup run test bench torture lint format docs screenshots pin clean
 
 help:            ## these lines
 	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -37,6 +37,9 @@ format: $(READY) ## let ruff lay the code out
 docs: $(READY)   ## the documentation site, in site/
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+screenshots: $(READY) ## the pictures of the chat page in docs/images, by a real browser
+	@$(BIN)/python scripts/screenshots.py
 
 pin:             ## write constraints.txt anew from the newest releases that fit
 	@scripts/setup --pin

@@ -394,6 +394,56 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 
 
 @main.command()
+@click.option(
+    "--store",
+    "url",
+    envvar="HOLDFAST_STORE",
+    default="sqlite:///memory.db",
+    show_default=True,
+    help="URL of the store.",
+)
+@click.option("--namespace", default="chat", show_default=True, help="Whose sessions.")
+@click.option(
+    "--require",
+    type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
+    default="DISK",
+    show_default=True,
+    help="What a message must survive before it is shown as saved.",
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Other than loopback: --token."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--token", envvar="HOLDFAST_CHAT_TOKEN", help="Asked for before anything is shown.")
+@click.option("--model-url", help="A server that speaks the OpenAI protocol, such as http://…/v1.")
+@click.option("--model", help="Its model. Its key is read from HOLDFAST_MODEL_KEY.")
+@click.option("--embedder", help="minilm (unless told) or wordllama.")
+@click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.01, 10_000),
+    default=2.0,
+    show_default=True,
+    help="Writes per second and person, in the long run.",
+)
+@click.option(
+    "--chaos",
+    metavar="ENGINE",
+    help="Buttons that kill, pause and cut, on a sqlite, redis, valkey or postgres of its own.",
+)
+@click.pass_context
+def chat(ctx: click.Context, /, **asked: Any) -> None:
+    """Serve a chat page over a store, on this machine only.
+
+    Needs no model and no network: answers come from what it was told before. With --model-url
+    and --model a real model answers, with the context that the store makes.
+    """
+    from holdfast.chat import command  # noqa: PLC0415 - the page loads when used
+
+    ctx.exit(command.run(command.Asked(**asked)))
+
+
+@main.command()
 @click.option("--provider", help="Only this one: local, docker, compose or url.")
 @json_option
 def engines(provider: str | None, *, as_json: bool) -> None:

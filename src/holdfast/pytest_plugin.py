@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from holdfast.verify.browser import ChatPage
     from holdfast.verify.engines import Engine
     from holdfast.verify.engines.service import Service
     from holdfast.verify.faults.crash import CrashAt
@@ -200,6 +201,40 @@ def app_service(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servic
     opened: list[Any] = []
     request.node.stash.setdefault(_opened_key, []).append(opened)
     yield start
+    _close_all(opened)
+
+
+@pytest.fixture(scope="session")
+def browser_driver(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Playwright, started once; that of pytest-playwright where it is installed."""
+    from holdfast.verify.browser import start_playwright  # noqa: PLC0415 - as above
+
+    if request.config.pluginmanager.has_plugin("playwright"):
+        yield request.getfixturevalue("playwright")
+        return
+    driver = start_playwright()
+    yield driver
+    driver.stop()
+
+
+@pytest.fixture
+def chat_page(browser_driver: Any) -> Iterator[Callable[..., ChatPage]]:
+    """Opens anybody's chat page: `chat_page(service, box="#text", message=".message")`.
+
+    Further selectors: `send` (a button), `saved` (inside a message), `path`. What else is given
+    goes to the browser, such as `viewport`. See `holdfast.verify.browser`.
+    """
+    from holdfast.verify.browser import ChatPage, Selectors  # noqa: PLC0415 - as above
+
+    def visit(service: Any, *, wait_s: float = 10.0, **given: Any) -> ChatPage:
+        names = [name for name in Selectors.__dataclass_fields__ if name in given]
+        selectors = Selectors(**{name: given.pop(name) for name in names})
+        page = ChatPage(browser_driver, service, selectors, wait_s=wait_s, **given)
+        opened.append(page)
+        return page
+
+    opened: list[Any] = []
+    yield visit
     _close_all(opened)
 
 

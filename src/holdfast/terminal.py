@@ -25,6 +25,11 @@ def complain(error: HoldfastError) -> None:
     print(f"holdfast: {type(error).__name__}: {_printable(str(error))}", file=sys.stderr)
 
 
+def say(words: str) -> None:
+    """One line of a command that goes on running, on the error stream, at once."""
+    print(f"holdfast: {_printable(words)}", file=sys.stderr, flush=True)
+
+
 def show_sessions(stats: Iterable[Stat], as_json: bool) -> None:
     """A line a session."""
     if as_json:

@@ -96,6 +96,26 @@ def test_a_request_behind_another_is_named_as_pipelined(proxy: Proxy) -> None:
         assert lost.landed().facts["pipelined"] is True
 
 
+def test_what_is_done_at_the_reply_is_done_before_the_client_has_it(
+    proxy: Proxy, redis_server: Engine
+) -> None:
+    seen: list[object] = []
+
+    def look(reply: bytes) -> str:
+        with direct(redis_server) as engine:
+            seen.extend([reply, engine.get("n"), client_has_it.is_set()])
+        return "looked"
+
+    client_has_it = threading.Event()
+    with client_of(proxy.url) as client:
+        armed = proxy.at_reply(look, match=b"INCR")
+        assert client.incr("n") == 1
+        client_has_it.set()
+        assert armed.landed().facts["reply"] == ":1\r\n"
+        assert client.incr("n") == 2  # it lands once
+    assert seen == [b":1\r\n", "1", False]
+
+
 def test_a_swallowed_request_is_a_write_that_did_not_happen(
     proxy: Proxy, redis_server: Engine
 ) -> None:

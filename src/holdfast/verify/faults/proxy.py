@@ -38,7 +38,11 @@ VERB_TIMEOUT_S: Final = 10.0
 DELAY_S_MAX: Final = 3600.0
 _POLL_S: Final = 0.001
 _PORTS: Final = {"redis": 6379, "postgresql": 5432, "postgres": 5432, "http": 80}
-_TRAPS: Final = {"swallow_reply": "lost-ack", "swallow_request": "lost-request"}
+_TRAPS: Final = {
+    "swallow_reply": "lost-ack",
+    "swallow_request": "lost-request",
+    "at_reply": "at-reply",
+}
 """What each trap is called as a fault."""
 _CLOSING_STATES: Final = frozenset({4, 5, 6, 7, 9, 11})
 """TCP states in which our FIN is on its way or has arrived (linux/tcp_states.h)."""
@@ -135,6 +139,14 @@ class Proxy:
         """Drop the next request and cut: to the client the same "unknown", to the engine nothing."""
         return self._lay("swallow_request", match)
 
+    def at_reply(self, act: Callable[[bytes], object], *, match: bytes | None = None) -> Armed:
+        """Call `act` with the reply to the next request, before the client gets it; lands once.
+
+        Between the engine's word and the client's knowledge of it: what was acknowledged then
+        has to be there, whatever `act` does to the engine.
+        """
+        return self._lay("at_reply", match, act)
+
     def cut(self, *, reset: bool = True) -> Evidence:
         """End every open connection now, by RST or else by FIN; proven by the kernel's table."""
         return self._call(self._cut(reset=reset))
@@ -211,10 +223,15 @@ class Proxy:
         wire.armed_hole = armed
         wire.flowing.clear()
 
-    def _lay(self, kind: Literal["swallow_reply", "swallow_request"], match: bytes | None) -> Armed:
+    def _lay(
+        self,
+        kind: Literal["swallow_reply", "swallow_request", "at_reply"],
+        match: bytes | None,
+        act: Callable[[bytes], object] | None = None,
+    ) -> Armed:
         if match == b"":
             raise UsageError("match: give at least one byte, or None for any request")
-        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]))
+        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]), act=act)
         self._call(_now(self._set_trap, trap))
         return trap.armed
 

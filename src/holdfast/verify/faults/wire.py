@@ -27,6 +27,7 @@ REPLY_QUIET_S: Final = 0.01
 ENGINE_CONNECT_TIMEOUT_S: Final = 10.0
 _BACKLOG: Final = 512
 _LINGER_NONE: Final = struct.pack("ii", 1, 0)
+REPLY_SHOWN_BYTES: Final = 200
 
 
 @dataclass(slots=True)
@@ -64,9 +65,11 @@ class Link:
 class Trap:
     """A one-shot fault that lies in wait for a request."""
 
-    kind: Literal["swallow_reply", "swallow_request"]
+    kind: Literal["swallow_reply", "swallow_request", "at_reply"]
     match: bytes | None
     armed: Armed
+    act: Callable[[bytes], object] | None = None
+    """What to do with the reply in hand, before the client gets it; in a thread of its own."""
     request_bytes: int = 0
     pipelined: bool = False
     """An earlier request of this client was still unanswered: its reply is dropped as well."""
@@ -235,7 +238,9 @@ class Wire:
         loop = asyncio.get_running_loop()
         while chunk := await loop.sock_recv(engine, CHUNK_BYTES):
             await self._gate("to_client", len(chunk))
-            if link.trap is not None:
+            if link.trap is not None and link.trap.act is not None:
+                await self._act(link, link.trap, link.trap.act, chunk)
+            elif link.trap is not None:
                 await self._swallow(link, link.trap, engine, len(chunk))
             link.in_flight = False
             if "to_client" in link.shut:
@@ -263,6 +268,19 @@ class Wire:
             request_bytes=count,
         )
         raise Cut
+
+    async def _act(
+        self, link: Link, trap: Trap, act: Callable[[bytes], object], chunk: bytes
+    ) -> None:
+        """Do it while the reply is here and nowhere else; then the client gets the reply."""
+        link.trap = None
+        done = await asyncio.to_thread(act, chunk)
+        trap.armed.met(
+            f"after {trap.request_bytes} request bytes, with the first {len(chunk)} reply bytes in "
+            f"hand: {done}",
+            request_bytes=trap.request_bytes,
+            reply=chunk[:REPLY_SHOWN_BYTES].decode("latin-1"),
+        )
 
     async def _swallow(self, link: Link, trap: Trap, engine: socket.socket, first: int) -> None:
         """Drop the whole reply, so that the engine surely did what it was asked, then cut."""

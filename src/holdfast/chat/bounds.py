@@ -1,0 +1,64 @@
+"""Every bound of the chat service, each with its unit in its name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MESSAGE_CHARS_MAX: Final = 16_000
+"""One message that a person sends."""
+
+BODY_BYTES_MAX: Final = 128 * 1024
+"""The body of any request but a load."""
+
+LOAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""An exported file that is loaded."""
+
+PAGE_MESSAGES: Final = 200
+"""Messages that an opened conversation shows at first; more by scrolling back."""
+
+SESSIONS_MAX: Final = 200
+"""Conversations that are listed."""
+
+MEMORIES_SHOWN: Final = 500
+"""The newest memories that the panel lists; search finds all."""
+
+RECALLED: Final = 5
+"""Memories that an answer may use, and that a search shows at least."""
+
+LOOKS_AT_ONCE: Final = 1
+"""Looks into memory that the companion makes at the same time."""
+
+CONTEXT_TOKENS: Final = 6_000
+"""The prompt of a model."""
+
+ANSWER_CHARS_MAX: Final = 200_000
+"""What is taken from a model for one answer."""
+
+MODEL_TIMEOUT_S: Final = 120.0
+TOOL_ROUNDS_MAX: Final = 4
+"""How often a model may look into memory before it has to answer."""
+
+RATE_PER_S: Final = 2.0
+"""Requests that write, per person, in the long run."""
+
+RATE_BURST: Final = 30
+"""The same, at once."""
+
+SIGN_IN_PER_S: Final = 0.2
+SIGN_IN_BURST: Final = 5
+"""Tries to sign in, per address."""
+
+PEOPLE_COUNTED_MAX: Final = 10_000
+"""People whose rate is remembered; the one longest away is dropped first."""
+
+TURNS_MAX: Final = 200
+"""Answers that are being made at the same time."""
+
+CONFLICT_TRIES: Final = 20
+"""How often a write is tried again because somebody else wrote in between."""
+
+CANARY_EVERY_S: Final = 1.0
+"""Readiness is proven by a write at most this often."""
+
+CANARY_TIMEOUT_S: Final = 3.0
+CONNECT_TIMEOUT_S: Final = 10.0

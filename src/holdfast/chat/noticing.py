@@ -1,0 +1,107 @@
+"""What of a message is worth remembering, and how it is said back. Pure, without a model."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+MEMORIES_PER_MESSAGE: Final = 8
+MEMORY_CHARS: Final = range(4, 500)
+
+_STOP: Final = "!?\u3002\uff01\uff1f"
+_SENTENCE: Final = re.compile(rf"[^.{_STOP}\n]+(?:\.(?=\S)[^.{_STOP}\n]*)*[.{_STOP}]*")
+_ASKED: Final = re.compile(
+    r"(?:what|who|whom|whose|where|when|why|how|which|do|does|did|is|are|am|was|were|can|could|will"
+    r"|would|should|shall|have|has|may|tell me|show me|remind me|say|write|give me|explain)\b",
+    re.IGNORECASE,
+)
+_ORDERED: Final = re.compile(
+    r"(?:please\s+)?(?:remember|note|keep in mind|don't forget|do not forget)\b[\s,:]*(?:that\s+)?",
+    re.IGNORECASE,
+)
+_NOTHING: Final = frozenset(
+    {
+        "hi", "hello", "hey", "thanks", "ok", "okay", "yes", "no", "bye", "good", "great", "nice",
+        "cool", "sure", "please", "morning", "evening", "thank", "you", "so", "much", "very",
+        "well", "fine", "right", "there", "all", "again", "and", "the", "it", "is", "that",
+    }
+)  # fmt: skip
+_AND: Final = re.compile(r",?\s+and\s+(?=(?:I|I'm|I've|my|we|our)\b)")
+_CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_CJK_ASKED: Final = re.compile(r"[吗呢么]$|什么|哪|谁|怎么|为什么|几点|多少")
+
+_TURNED: Final = {
+    "i": "you", "i'm": "you're", "i've": "you've", "i'll": "you'll", "i'd": "you'd", "me": "you",
+    "my": "your", "mine": "yours", "myself": "yourself", "am": "are", "we": "you", "our": "your",
+    "ours": "yours", "us": "you", "you": "I", "your": "my", "yours": "mine", "you're": "I'm",
+}  # fmt: skip
+_AFTER_I: Final = {"was": "were"}
+_LEADING: Final = frozenset({"the", "a", "an", "this", "that", "there", "it", "he", "she", "they"})
+_WORD: Final = re.compile(r"[A-Za-z]+(?:['\u2019][A-Za-z]+)?")
+
+
+def memories_in(text: str) -> list[str]:
+    """The statements of a message, in order; no questions, no greetings, none twice."""
+    found: list[str] = []
+    for sentence in _SENTENCE.findall(text):
+        for part in _AND.split(sentence):
+            said = _statement(part.strip())
+            if said and said not in found:
+                found.append(said)
+    return found[:MEMORIES_PER_MESSAGE]
+
+
+def is_question(text: str) -> bool:
+    """Whether a message asks for something rather than tells it."""
+    return not memories_in(text)
+
+
+def _statement(sentence: str) -> str | None:
+    ordered = _ORDERED.match(sentence)
+    said = (sentence[ordered.end() :] if ordered else sentence).rstrip(".!\u3002\uff01 ")
+    if len(said) not in MEMORY_CHARS or said.endswith(("?", "\uff1f")):
+        return None
+    if _CJK.search(said):
+        return None if _CJK_ASKED.search(said) else said
+    words = [word.lower() for word in _WORD.findall(said)]
+    if all(word in _NOTHING for word in words):
+        return None
+    if not ordered and (_ASKED.match(said) or len(said.split()) < 3):  # noqa: PLR2004 - "ok then"
+        return None
+    return said
+
+
+def turned(said: str) -> str:
+    """A statement said back to who made it: "My name is Li" is "your name is Li"."""
+    before = ""
+
+    def turn(match: re.Match[str]) -> str:
+        nonlocal before
+        word = match[0].replace("\u2019", "'")
+        low = word.lower()
+        new = _AFTER_I.get(low) if before in {"i", "we"} else None
+        new = new or _TURNED.get(low)
+        first, before = not before, low
+        if new is not None:
+            return new
+        return word[0].lower() + word[1:] if first and low in _LEADING else word
+
+    return _WORD.sub(turn, said.strip())
+
+
+def can_turn(said: str) -> bool:
+    """Whether it is said back in other words; what is not English is quoted instead."""
+    return not _CJK.search(said) and said.isascii()
+
+
+def day(at: datetime, now: datetime) -> str:
+    """When something was said, as one says it: today, yesterday, on Tuesday, on 3 March 2026."""
+    away = now.date() - at.date()
+    if away <= timedelta(0):
+        return "today"
+    if away == timedelta(1):
+        return "yesterday"
+    if away < timedelta(7):
+        return f"on {at:%A}"
+    return f"on {at.day} {at:%B %Y}"

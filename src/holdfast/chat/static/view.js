@@ -1,0 +1,104 @@
+// The messages on the page: each one's text is text, and its state is what the service has said.
+import { by, level, make, when } from "./dom.js";
+
+const list = by("messages");
+const scroll = by("scroll");
+
+const isNear = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
+
+export function toEnd() {
+  scroll.scrollTop = scroll.scrollHeight;
+}
+
+export function clear() {
+  list.replaceChildren();
+  by("empty").hidden = false;
+}
+
+export function find(key) {
+  return list.querySelector(`[data-key="${CSS.escape(key)}"]`);
+}
+
+export function user(text, { key, seq, at, first = false }) {
+  const item = bubble("user", text);
+  if (key) item.dataset.key = key;
+  if (seq) item.dataset.seq = seq;
+  item.append(make("p", { class: "state", "data-state": "sending" }, make("span", { text: "sending" })));
+  if (at) item.querySelector(".state").title = when(at);
+  place(item, first);
+  return item;
+}
+
+export function state(item, name, words, act) {
+  const line = item.querySelector(".state");
+  line.dataset.state = name;
+  line.replaceChildren(make("span", { text: words }));
+  if (act) line.append(make("button", { class: "link", type: "button", text: act.text, on: { click: act.click } }));
+}
+
+export function saved(item, durability) {
+  item.dataset.durability = durability;
+  state(item, durability === "MEMORY" || durability === "PROCESS" ? "saved" : "disk", level(durability));
+}
+
+export function assistant(text, { answers, first = false } = {}) {
+  const item = bubble("assistant", text);
+  if (answers) item.dataset.answers = answers;
+  place(item, first);
+  return item;
+}
+
+function bubble(role, text) {
+  by("empty").hidden = true;
+  const who = role === "user" ? "You said:" : "Holdfast said:";
+  return make("li", { class: `message ${role}` }, make("span", { class: "hidden", text: who }), make("div", { class: "bubble", text }));
+}
+
+function place(item, first) {
+  const near = isNear();
+  if (first) list.prepend(item);
+  else list.append(item);
+  if (near && !first) toEnd();
+}
+
+export function grow(item, text) {
+  const near = isNear();
+  item.querySelector(".bubble").textContent += text;
+  if (near) toEnd();
+}
+
+export function fill(item, text) {
+  item.querySelector(".bubble").textContent = text;
+}
+
+// What an answer was made from, folded below it.
+export function looked(item, hits, failed, show) {
+  item.querySelector(".looked")?.remove();
+  if (!hits.length && !failed) return;
+  const words = failed ? "memory could not be searched" : `looked at ${hits.length} ${hits.length === 1 ? "memory" : "memories"}`;
+  const rows = hits.map((hit) =>
+    make(
+      "li",
+      {},
+      make("span", { text: hit.text }),
+      hit.conversation
+        ? make("button", { class: "link", type: "button", text: when(hit.at), on: { click: () => show(hit) } })
+        : make("span", { class: "faint", text: when(hit.at) }),
+    ),
+  );
+  item.append(make("details", { class: "looked" }, make("summary", { text: words }), make("ul", {}, ...rows)));
+}
+
+export function flash(seq) {
+  const item = list.querySelector(`[data-seq="${Number(seq)}"]`);
+  if (!item) return;
+  item.scrollIntoView({ block: "center" });
+  item.classList.remove("flash");
+  void item.offsetWidth;
+  item.classList.add("flash");
+}
+
+export function damaged(one) {
+  const item = bubble("damaged", `Message ${one.seq} cannot be read: ${one.reason}`);
+  place(item, false);
+}

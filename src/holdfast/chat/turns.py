@@ -1,0 +1,271 @@
+"""One turn: the message durable first, then the answer, appended whole. A retry repeats nothing.
+
+The key of a turn comes from the page. The message is appended under it, every memory of it
+under a key made from it, and the answer too: whoever tries again finds what is there and adds
+what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Final
+
+from holdfast.chat import bounds
+from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, source_of
+from holdfast.chat.noticing import memories_in
+from holdfast.chat.people import Person
+from holdfast.contract import AsyncStore
+from holdfast.errors import Conflict, EngineUnreachable, HoldfastError
+from holdfast.model import Ack, Hit, Message
+
+log: Final = logging.getLogger("holdfast.chat")
+
+Event = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a page sends: the text, its key, and how far its clock is from UTC."""
+
+    conversation: str
+    text: str
+    key: str
+    utc_offset_minutes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The message is durable, and what it tells is remembered. `gone`: it was forgotten since."""
+
+    ack: Ack
+    remembered: tuple[str, ...]
+    gone: bool = False
+
+
+class Running:
+    """The events of a turn that is being answered: everybody who listens gets all of them."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._more = asyncio.Condition()
+        self._ended = False
+
+    async def tell(self, kind: str, **facts: Any) -> None:
+        """The next event."""
+        async with self._more:
+            self._events.append((kind, facts))
+            self._more.notify_all()
+
+    async def end(self) -> None:
+        """There will be no further one."""
+        async with self._more:
+            self._ended = True
+            self._more.notify_all()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """From the first one on, until the end."""
+        at = 0
+        while True:
+            async with self._more:
+                while len(self._events) == at and not self._ended:
+                    await self._more.wait()
+                fresh = self._events[at:]
+            if not fresh:
+                return
+            for event in fresh:
+                yield event
+            at += len(fresh)
+
+
+class Turns:
+    """Saves messages and has them answered. One for a service."""
+
+    def __init__(self, answerer: Answerer) -> None:
+        self.answerer = answerer
+        self._running: dict[tuple[str, str, str], Running] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def alone(self, person: Person) -> AsyncIterator[None]:
+        """Nobody else writes memories of this person meanwhile, so none outlives a forget."""
+        lock, waiting = self._locks.get(person.id, (asyncio.Lock(), 0))
+        self._locks[person.id] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._locks[person.id]
+            if waiting == 1:
+                del self._locks[person.id]
+            else:
+                self._locks[person.id] = (lock, waiting - 1)
+
+    async def save(self, store: AsyncStore, person: Person, sent: Sent) -> Saved:
+        """Return when message and memories are as durable as the store requires."""
+        session = person.session(sent.conversation)
+        if len(self._tasks) >= bounds.TURNS_MAX:
+            raise EngineUnreachable(
+                f"{bounds.TURNS_MAX} answers are being made already; nothing was saved. Try again"
+            )
+        message = Message("user", sent.text, extra={"key": sent.key})
+        async with self.alone(person):
+            ack = await store.append(session, message, key=sent.key)
+            if ack.repeated and not await _is_there(store, session, ack.first):
+                return Saved(ack, (), gone=True)
+            noticed = tuple(memories_in(sent.text))
+            if noticed:
+                await remember(store, person, sent, ack.first, noticed)
+        return Saved(ack, noticed)
+
+    def answered(self, store: AsyncStore, person: Person, sent: Sent, saved: Saved) -> Running:
+        """The answer as it is made. It is made to its end even when nobody listens any more."""
+        name = (person.id, sent.conversation, sent.key)
+        running = self._running.get(name)
+        if running is None:
+            running = self._running[name] = Running()
+            task = asyncio.create_task(self._run(running, store, person, sent, saved))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _: self._running.pop(name, None))
+        return running
+
+    async def _run(
+        self, running: Running, store: AsyncStore, person: Person, sent: Sent, saved: Saved
+    ) -> None:
+        try:
+            await self._answer(running, store, person, sent, saved)
+        except HoldfastError as error:
+            log.warning("no answer: %s", type(error).__name__)
+            await running.tell("failed", error=type(error).__name__, message=str(error))
+        except Exception as error:
+            log.exception("no answer")
+            await running.tell("failed", error=type(error).__name__, message="the answer failed")
+        finally:
+            await running.end()
+
+    async def _answer(
+        self, running: Running, store: AsyncStore, person: Person, sent: Sent, saved: Saved
+    ) -> None:
+        session = person.session(sent.conversation)
+        earlier = await _answer_to(store, session, sent.key, saved.ack.first)
+        if earlier:
+            await running.tell(
+                "answered",
+                messages=[shown(message) for message in earlier],
+                durability=store.durability.name,
+                repeated=True,
+            )
+            return
+        zone = timezone(timedelta(minutes=sent.utc_offset_minutes))
+        now = datetime.now(UTC).astimezone(zone)
+        seq = saved.ack.first
+        asked = Asked(store, person, sent.conversation, sent.text, sent.key, seq, now)
+        async for piece in self.answerer.answer(asked):
+            if isinstance(piece, Delta):
+                await running.tell("delta", text=piece.text)
+            elif isinstance(piece, Looked):
+                await running.tell("looked", **seen(piece))
+            else:
+                await self._keep(running, asked, session, piece)
+
+    async def _keep(self, running: Running, asked: Asked, session: str, made: Made) -> None:
+        ack = await append_answer(asked, session, made.messages)
+        if ack is None:
+            await running.tell("gone")
+            return
+        kept = await asked.store.history(session, after=ack.first - 1, before=ack.last + 1)
+        await running.tell(
+            "answered",
+            messages=[shown(message) for message in kept],
+            durability=ack.durability.name,
+            repeated=ack.repeated,
+        )
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Let the answers that are being made come to their end, for a while."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+
+
+async def remember(
+    store: AsyncStore, person: Person, sent: Sent, seq: int, texts: tuple[str, ...]
+) -> Ack:
+    """Memories of one message in one step; once, however often it is tried."""
+    made = {"conversation": sent.conversation, "seq": seq}
+    memories = [Message("memory", text, extra={"from": made}) for text in texts]
+    return await store.append(person.memory, memories, key=f"{sent.conversation}/{sent.key}")
+
+
+async def append_answer(asked: Asked, session: str, messages: tuple[Message, ...]) -> Ack | None:
+    """All messages of an answer or none; None if what it answers was forgotten meanwhile."""
+    marked = [
+        Message(one.role, one.content, extra={**one.extra, "answers": asked.key})
+        for one in messages
+    ]
+    for _ in range(bounds.CONFLICT_TRIES):
+        end = await asked.store.history(session, after=asked.seq - 1, limit=1)
+        if not end.messages or end.messages[0].seq != asked.seq:
+            return None
+        try:
+            return await asked.store.append(
+                session, marked, key=f"answer/{asked.key}", expect=end.last
+            )
+        except Conflict:
+            continue
+    raise Conflict("the conversation changed at each try; the answer is not saved. Ask again")
+
+
+async def _is_there(store: AsyncStore, session: str, seq: int) -> bool:
+    page = await store.history(session, after=seq - 1, before=seq + 1)
+    return bool(page.messages or page.damaged)
+
+
+async def _answer_to(store: AsyncStore, session: str, key: str, seq: int) -> list[Message]:
+    page = await store.history(session, after=seq, limit=bounds.PAGE_MESSAGES)
+    return [message for message in page if message.extra.get("answers") == key]
+
+
+def shown(message: Message) -> dict[str, Any]:
+    """A message as the page gets it."""
+    at = None if message.created_at is None else message.created_at.isoformat()
+    return {
+        "seq": message.seq,
+        "id": message.id,
+        "role": message.role,
+        "content": message.content,
+        "at": at,
+        "key": message.extra.get("key"),
+        "answers": message.extra.get("answers"),
+        "tool_calls": message.extra.get("tool_calls"),
+    }
+
+
+def seen(looked: Looked) -> dict[str, Any]:
+    """A look into memory as the page gets it."""
+    return {
+        "hits": [found(hit) for hit in looked.hits],
+        "behind": looked.behind,
+        "failed": looked.failed,
+    }
+
+
+def found(hit: Hit) -> dict[str, Any]:
+    """A memory that was found, as the page gets it."""
+    conversation, seq = source_of(hit.message)
+    at = hit.message.created_at
+    return {
+        "id": hit.message.id,
+        "text": hit.text,
+        "at": None if at is None else at.isoformat(),
+        "conversation": conversation,
+        "seq": seq,
+        "score": round(hit.score, 3),
+    }

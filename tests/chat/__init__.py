@@ -1,0 +1,1 @@
+"""The chat service and its page, in a real browser, killed and brought back."""

@@ -1,0 +1,71 @@
+"""How our service is started, how our page is named, and a person without a browser."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.chat.people import new_token
+
+COMMAND = str(Path(sys.executable).with_name("holdfast"))
+FAST = ("--embedder", "wordllama", "--rate", "1000")
+OURS: dict[str, Any] = {
+    "box": "#text",
+    "message": ".message.user",
+    "saved": "[data-state=disk]",
+    "locale": "en-GB",
+}
+
+
+def command(store: str, *options: str) -> list[str]:
+    return [COMMAND, "chat", "--port", "{port}", "--store", store, *FAST, *options]
+
+
+def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
+    kind = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            kind = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield kind, json.loads(line.removeprefix("data: "))
+
+
+class Client:
+    """Holds the cookie of one person."""
+
+    def __init__(self, http: httpx.Client, url: str, token: str | None = None) -> None:
+        self.http, self.url = http, url
+        self.headers = {"Cookie": f"holdfast_person={token or new_token()}"}
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = self.headers | more.pop("headers", {})
+        return self.http.request(method, self.url + path, headers=headers, **more)
+
+    def get(self, path: str) -> Any:
+        answer = self.ask("GET", path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def stream(self, text: str, key: str, conversation: str = "conversation-1") -> Any:
+        return self.http.stream(
+            "POST",
+            f"{self.url}/api/conversations/{conversation}/messages",
+            json={"text": text, "key": key},
+            headers=self.headers,
+        )
+
+    def say(
+        self, text: str, key: str, conversation: str = "conversation-1"
+    ) -> list[tuple[str, dict[str, Any]]]:
+        with self.stream(text, key, conversation) as answer:
+            assert answer.status_code == 200, answer.read()
+            return list(events(answer))
+
+    def texts(self, conversation: str = "conversation-1") -> list[tuple[str, Any]]:
+        page = self.get(f"/api/conversations/{conversation}/messages")
+        return [(one["role"], one["content"]) for one in page["messages"]]

@@ -1,0 +1,37 @@
+"""Buttons that end things: each proves that it landed, and the page counts what survived."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from tests.chat.people import OURS
+
+COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()", "chat"]
+
+
+@pytest.fixture
+def page(app_service, chat_page, shared_browser):
+    service = app_service(
+        [*COMMAND, "--chaos", "redis", "--port", "{port}", "--embedder", "wordllama"], health=None
+    )
+    page = chat_page(service, **OURS, wait_s=30, browser=shared_browser)
+    page.open()
+    return page
+
+
+def test_what_was_saved_survives_every_button(page):
+    page.send("I am still here")
+    page.page.locator("#faults [data-fault=clock]").wait_for()
+    for count, (fault, seen) in enumerate(
+        (("kill-service", "SIGKILL"), ("power", "disk")), start=1
+    ):
+        page.page.locator(f"#faults [data-fault={fault}]").click()
+        page.page.locator("#landed li:not(.under-way)").nth(count - 1).wait_for()
+        told = page.page.locator("#landed li").first
+        assert re.search(
+            rf"{seen}.*5 records were saved before, all of them are here", told.inner_text()
+        ), told.inner_text()
+    assert page.has("I am still here")
