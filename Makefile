@@ -38,7 +38,7 @@ docs: $(READY)   ## the documentation site, in site/
 	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-screenshots: $(READY) ## the pictures of the chat page in docs/images, by a real browser
+screenshots: $(READY) ## the pictures in docs/images, by a real browser
 	@$(BIN)/python scripts/screenshots.py
 
 pin:             ## write constraints.txt anew from the newest releases that fit

@@ -1,7 +1,8 @@
-"""Writes the pictures of the chat page to docs/images: `make screenshots`."""
+"""Writes the pictures of the chat page and of a report to docs/images: `make screenshots`."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -134,13 +135,31 @@ def chaos(driver: Any) -> None:
             shoot(page, "chat-chaos")
 
 
+def report(driver: Any) -> None:
+    """The head of a report: every kill test of this policy is green, and every power cut loses."""
+    words = ["check", "redis", "--config", "aof-everysec", "--seed", "6"]
+    with tempfile.TemporaryDirectory() as folder:
+        page_file = Path(folder) / "report.html"
+        subprocess.run(  # noqa: S603 - our own command
+            [*COMMAND[:-1], *words, "--report", str(page_file)],
+            check=False,  # exit 1: it is broken
+            stdout=subprocess.DEVNULL,
+        )
+        browser = driver.chromium.launch(executable_path=find_browser())
+        page = browser.new_page(color_scheme="light", viewport={"width": 1100, "height": 700})
+        page.goto(page_file.as_uri())
+        shoot(page, "report-broken")
+        browser.close()
+
+
 def main() -> None:
-    """Take every picture."""
+    """Take every picture, or those that are named: conversation, chaos, report."""
     IMAGES.mkdir(exist_ok=True)
     driver = start_playwright()
+    pictures = {"conversation": conversation, "chaos": chaos, "report": report}
     try:
-        conversation(driver)
-        chaos(driver)
+        for name in sys.argv[1:] or pictures:
+            pictures[name](driver)
     finally:
         driver.stop()
 
