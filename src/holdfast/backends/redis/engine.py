@@ -218,6 +218,8 @@ class Engine:
         code = code_of(error)
         if code == "NOSCRIPT" and not request.plain:
             request.plain = True
+        elif code == "OOM" and request.alone is not None:
+            request.go_alone()
         elif code == "MOVED" and self.nodes.is_cluster:
             self.nodes.doubt()
         elif code == "ASK" and self.nodes.is_cluster:

@@ -41,8 +41,8 @@ class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "args", "asking", "beside", "error", "index", "indexed", "keys", "name", "operation",
-        "parse", "plain", "result", "script", "settled", "writes",
+        "address", "alone", "args", "asking", "beside", "error", "index", "indexed", "keys", "name",
+        "operation", "parse", "plain", "result", "script", "settled", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -57,13 +57,15 @@ class Request:
         name: bytes | None = None,
         index: bytes = b"",
         beside: list[bytes] | None = None,
+        alone: Request | None = None,
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
         # A request that may begin a session bears its name, for the index. None: it is wanted there.
         self.name, self.index = name, index
         self.indexed: bool | None = False
-        self.beside = beside
+        # The same in one script: a full engine queues nothing, so it refuses whatever is in a MULTI.
+        self.beside, self.alone = beside, alone
         self.asking = self.plain = False
         self.address: Any = None
         self.settled = False
@@ -90,6 +92,12 @@ class Request:
         if self.error is not None:
             raise self.error
         return self.result
+
+    def go_alone(self) -> None:
+        """Ask in the other way from now on."""
+        if self.alone is not None:
+            other, self.alone, self.beside, self.plain = self.alone, None, None, False
+            self.script, self.args, self.parse = other.script, other.args, other.parse
 
     def frames(self, *, split: bool) -> list[list[bytes]]:
         """The Redis commands. `split`: the index of names may be on another node."""
@@ -229,6 +237,8 @@ def _search(command: Search, keys: Keys) -> Request:
 
 def _read(command: Read, keys: Keys) -> Request:
     names = keys.session(command.session)
+    bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
+    alone = Request(command.operation, scripts.READ, names, bounds, _slice)
     if command.before is None and command.after is None and command.limit != 0:
         newest = b"0" if command.limit is None else b"-%d" % command.limit
         return Request(
@@ -238,9 +248,9 @@ def _read(command: Read, keys: Keys) -> Request:
             (),
             lambda reply, _: _newest(reply, command.limit),
             beside=[b"LRANGE", names[1], newest, b"-1"],
+            alone=alone,
         )
-    bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
-    return Request(command.operation, scripts.READ, names, bounds, _slice)
+    return alone
 
 
 def _look(command: Look, keys: Keys) -> Request:
