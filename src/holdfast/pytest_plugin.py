@@ -204,9 +204,13 @@ def app_service(request: pytest.FixtureRequest) -> Iterator[Callable[..., Servic
     _close_all(opened)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser_driver(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Playwright, started once; that of pytest-playwright where it is installed."""
+    """Playwright; that of pytest-playwright where it is installed.
+
+    Not for longer than a module: while it runs, its event loop is the one of this thread, and
+    no other test could run a loop of its own.
+    """
     from holdfast.verify.browser import start_playwright  # noqa: PLC0415 - as above
 
     if request.config.pluginmanager.has_plugin("playwright"):

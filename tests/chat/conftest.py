@@ -33,7 +33,7 @@ def running() -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_browser(browser_driver) -> Iterator[Any]:
     """One for the tests that need no browser to end."""
     browser = browser_driver.chromium.launch(executable_path=find_browser())
