@@ -32,7 +32,7 @@ from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
 
 ROUNDS: Final = 5
-ROUNDS_MIN: Final = 1
+ROUNDS_MIN: Final = 2
 CLIENTS: Final = 2
 ACKS: Final = (80, 240)
 """Appends acknowledged in a round before the fault comes: at least, at most."""
