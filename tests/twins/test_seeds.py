@@ -25,7 +25,7 @@ from tests.twins.targets import target_of
 
 SEEDS = 20
 CLIENTS = 3
-STEPS = 60
+STEPS = 40
 OURS = ("sqlite", "redis", "postgres")
 
 

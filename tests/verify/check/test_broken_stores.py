@@ -64,7 +64,7 @@ def test_a_redis_that_keeps_nothing_is_caught_by_a_kill():
 
 
 def test_a_sound_stranger_on_sqlite_raises_no_alarm():
-    result = run("sound", seed=11)
+    result = run("sound", seed=11, time_s=20)
     assert result.verdict is Verdict.KEPT, tell(result)
 
 
@@ -92,7 +92,7 @@ def test_a_store_that_claims_retries_and_takes_no_key_is_not_called_kept():
 
 
 # Twenty seeds of every sound store are in tests/twins/test_seeds.py; these are whole checks.
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_our_sqlite_store_is_kept_for_every_seed(seed: int):
     result = run("sqlite", None, seed=seed, time_s=15)
     assert result.verdict is Verdict.KEPT, tell(result)

@@ -16,10 +16,11 @@ import importlib
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -29,6 +30,16 @@ from holdfast.verify.workload import client as clients
 _REQUEST_BYTES: Final = 1 << 16
 _READY_TIMEOUT_S: Final = 30.0
 _END_TIMEOUT_S: Final = 10.0
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits: a question whose answer nobody took would be answered to the next one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Forked:
@@ -59,9 +70,10 @@ class Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._pidfd], [], [], timeout)[0]:
-            os.close(self._pidfd)
-            # Until it is asked for, it stays a zombie: its number is nobody else's.
-            self.returncode = self._forge.exit_code(self.pid)
+            with _undisturbed():
+                # Until it is asked for, it stays a zombie: its number is nobody else's.
+                self.returncode = self._forge.exit_code(self.pid)
+                os.close(self._pidfd)
         return self.returncode
 
 
@@ -73,14 +85,15 @@ class Forge:
 
     def fork(self, told: Path, pipe: int, log: int) -> Forked:
         """A client that does the job in this file."""
-        leash, ours = os.pipe()
-        try:
-            fds = array.array("i", [leash, pipe, log])
-            words = json.dumps({"fork": str(told)}).encode()
-            self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        finally:
-            os.close(leash)
-        return Forked(self, self._answer()["pid"], os.fdopen(ours, "wb"))
+        with _undisturbed():
+            leash, ours = os.pipe()
+            try:
+                fds = array.array("i", [leash, pipe, log])
+                words = json.dumps({"fork": str(told)}).encode()
+                self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            finally:
+                os.close(leash)
+            return Forked(self, self._answer()["pid"], os.fdopen(ours, "wb"))
 
     def exit_code(self, pid: int) -> int:
         """Of one that has ended; the forge is its parent."""
