@@ -8,11 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from holdfast.errors import EngineFailed
 from holdfast.pytest_plugin import EngineFactory
@@ -29,13 +28,6 @@ engine = start_engine(sys.argv[1], storage=sys.argv[2])
 print(engine.data_dir.parent, engine.pid, _keeper._pid, flush=True)
 {then}
 """
-
-
-def _await(condition: Callable[[], bool], timeout_s: float = 15) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return condition()
 
 
 def _run(
@@ -73,7 +65,7 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
     assert home.exists()
     process.send_signal(with_what)
     _finish(process)
-    assert _await(lambda: all(keeper.is_gone(each) for each in [*tree, kept_by]))
+    wait_until(lambda: all(keeper.is_gone(each) for each in [*tree, kept_by]), within_s=15)
     assert not home.exists()
 
 
@@ -81,7 +73,7 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
 def test_a_run_that_just_ends_leaves_nothing(then: str) -> None:
     process, home, pid, _ = _run("redis", then)
     _finish(process)
-    assert _await(lambda: keeper.is_gone(pid) and not home.exists())
+    wait_until(lambda: keeper.is_gone(pid) and not home.exists(), within_s=15)
 
 
 def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
@@ -95,7 +87,7 @@ def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
     home, pid, _ = process.stdout.readline().split()
     os.killpg(process.pid, signal.SIGKILL)
     _finish(process)
-    assert _await(lambda: keeper.is_gone(int(pid)) and not Path(home).exists())
+    wait_until(lambda: keeper.is_gone(int(pid)) and not Path(home).exists(), within_s=15)
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -107,11 +99,11 @@ def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive(
     process, home, pid, kept_by = _run("redis", then, str(tmp_path))
     assert process.stdout is not None
     child = int(process.stdout.readline())
-    assert early or _await(lambda: _watches(kept_by))
+    wait_until(lambda: early or _watches(kept_by), within_s=15)
     process.kill()
     process.wait(20)
     try:
-        assert _await(lambda: keeper.is_gone(pid) and not home.exists())
+        wait_until(lambda: keeper.is_gone(pid) and not home.exists(), within_s=15)
         assert not keeper.is_gone(child)
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -162,8 +154,8 @@ def test_a_keeper_that_was_killed_is_replaced_by_one_that_knows_everything() -> 
     second_home, second_pid = process.stdout.readline().split()
     process.kill()
     _finish(process)
-    assert _await(lambda: keeper.is_gone(pid) and keeper.is_gone(int(second_pid)))
-    assert _await(lambda: not home.exists() and not Path(second_home).exists())
+    wait_until(lambda: keeper.is_gone(pid) and keeper.is_gone(int(second_pid)), within_s=15)
+    wait_until(lambda: not home.exists() and not Path(second_home).exists(), within_s=15)
 
 
 def test_what_a_run_and_its_keeper_left_is_swept_by_the_next(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from holdfast.verify.engines import keeper
 
@@ -182,14 +181,14 @@ def test_a_killed_pytest_leaves_no_process_and_no_directory(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    _await(told.exists)
+    wait_until(told.exists, within_s=60)
     words = told.read_text().split()
     pids, homes = [int(word) for word in words[::2]], [Path(word) for word in words[1::2]]
     tree = keeper.descendants(pids)
     os.kill(run.pid, number)
     run.wait(30)
-    _await(lambda: all(keeper.is_gone(pid) for pid in tree))
-    _await(lambda: not any(home.exists() for home in homes))
+    wait_until(lambda: all(keeper.is_gone(pid) for pid in tree), within_s=60)
+    wait_until(lambda: not any(home.exists() for home in homes), within_s=60)
 
 
 def test_a_crash_in_the_middle_of_a_fixture_leaves_nothing(pytester: pytest.Pytester) -> None:
@@ -204,11 +203,4 @@ def test_a_crash_in_the_middle_of_a_fixture_leaves_nothing(pytester: pytest.Pyte
     )
     assert _run(pytester).ret == 9
     pid, home = told.read_text().split()
-    _await(lambda: keeper.is_gone(int(pid)) and not Path(home).exists())
-
-
-def _await(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 60 s"
-        time.sleep(0.01)
+    wait_until(lambda: keeper.is_gone(int(pid)) and not Path(home).exists(), within_s=60)
