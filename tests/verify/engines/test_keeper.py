@@ -45,8 +45,11 @@ def _run(
 
 def _watches(kept_by: int) -> bool:
     """Whether the keeper is past its own start: killed before that, a run is found dead at once."""
-    links = (os.readlink(path) for path in Path(f"/proc/{kept_by}/fd").iterdir())  # noqa: PTH115
-    return any("pidfd" in link for link in links)
+    for path in Path(f"/proc/{kept_by}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed after it was listed
+            if "pidfd" in os.readlink(path):  # noqa: PTH115
+                return True
+    return False
 
 
 def _finish(process: subprocess.Popen[str]) -> None:
