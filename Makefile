@@ -10,7 +10,7 @@ help:            ## these lines
 
 setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
 
-$(READY): pyproject.toml constraints.txt engines.lock scripts/setup
+$(READY): pyproject.toml constraints.txt engines.lock scripts/setup scripts/install
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: every promise, under every fault
@@ -35,7 +35,7 @@ format: $(READY) ## let ruff lay the code out
 	@$(BIN)/ruff check --fix .
 
 docs: $(READY)   ## the documentation site, in site/
-	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@scripts/install --constraint constraints.txt --editable '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 screenshots: $(READY) ## the pictures in docs/images, by a real browser
