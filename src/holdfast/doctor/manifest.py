@@ -59,6 +59,8 @@ def look_at(path: Path) -> Audit:
     """The audit of a file."""
     try:
         containers = [one for document in _load(path) for one in _containers(document)]
+    except UsageError:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is not shaped as Kubernetes or Compose files are ({type(error).__name__}: {error})"

@@ -1,0 +1,94 @@
+"""The wheel is whole, the source archive makes the same one, and it works where nothing else is."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from email.parser import BytesParser
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.verify.faults.shims import build as shims
+from tests.packaging.dist import NO_COMPILER, PROJECT, ROOT, Clean, build, unpack
+
+LIBRARIES = {f"holdfast/verify/faults/shims/{shims.file_name(name)}" for name in shims.NAMES}
+HINTS = [
+    ("sessions --store redis://127.0.0.1:1", 2, "redis"),
+    ("sessions --store postgresql://127.0.0.1:1/x", 2, "postgres"),
+    ("doctor --manifest compose.yaml", 2, "doctor"),
+    ("check --report report.html", 2, "verify"),
+    ("chat", 2, "chat"),
+    ("engines --provider docker", 0, "docker"),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source archive: building there leaves the checkout alone."""
+    folder = tmp_path_factory.mktemp("sdist")
+    sdist, _ = build(ROOT, "sdist", folder / "dist")
+    return unpack(sdist, folder / "source")
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(source, "wheel", tmp_path_factory.mktemp("wheel"))[0]
+
+
+def test_the_wheel_has_every_file_of_the_package_and_the_libraries(wheel: Path):
+    tree = ROOT / "src"
+    files = {
+        str(path.relative_to(tree))
+        for path in (tree / "holdfast").rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".so", ".part")
+    }
+    assert {"holdfast/py.typed", "holdfast/backends/redis/scripts/append.lua"} <= files
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (licence,) = (n for n in archive.namelist() if n.endswith(".dist-info/licenses/LICENSE"))
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        assert all(archive.read(name).startswith(b"\x7fELF") for name in LIBRARIES)
+    assert inside == files | LIBRARIES
+
+
+def test_the_wheel_says_what_it_is(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        about = BytesParser().parsebytes(archive.read(name))
+    assert about["Version"] == holdfast.__version__
+    assert about["License-Expression"] == "Apache-2.0"
+    assert about["Description-Content-Type"] == "text/markdown"
+    assert set(about.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
+    needs = [one for one in about.get_all("Requires-Dist", []) if "extra ==" not in one]
+    assert [re.split(r"\W", need)[0] for need in needs] == ["apsw", "click", "rich"]
+    assert re.search(r"-py3-none-(many|musl)linux_\w+\.whl$", wheel.name)
+
+
+def test_without_a_compiler_the_package_lacks_only_the_libraries(
+    source: Path, wheel: Path, tmp_path: Path
+):
+    bare, said = build(source, "wheel", tmp_path, **NO_COMPILER)
+    assert bare.name.endswith("-py3-none-any.whl")
+    assert "preload libraries are left out: there is no C compiler" in said
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(bare) as archive:
+        assert set(whole.namelist()) - set(archive.namelist()) == LIBRARIES
+
+
+def test_the_core_works_alone_and_names_the_extra_of_what_it_lacks(wheel: Path, tmp_path: Path):
+    clean = Clean(tmp_path / "clean")
+    clean.install_core(wheel)
+    (clean.work / "compose.yaml").write_text("services: {}")
+    program = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[0]
+    first = clean("python", "-W", "error", "-c", program)
+    assert first.stdout.splitlines()[0] == "1 2 DISK", first.stderr
+    assert "user-42" in clean("holdfast", "sessions").stdout
+    for command, code, extra in HINTS:
+        done = clean("holdfast", *command.split())
+        assert done.returncode == code, (command, done.stderr)
+        assert f"pip install 'holdfast[{extra}]'" in done.stdout + done.stderr, command
+    recall = "import holdfast; holdfast.connect('sqlite:///memory.db').recall('user-42', 'name')"
+    assert "pip install 'holdfast[recall]'" in clean("python", "-c", recall).stderr
+    bare = clean("python", "-c", "import holdfast.verify, holdfast.verify.check, holdfast.doctor")
+    assert bare.returncode == 0, bare.stderr
