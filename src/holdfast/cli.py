@@ -12,6 +12,7 @@ from typing import Any, Final, TextIO
 
 import click
 
+from holdfast import completion as offer
 from holdfast import terminal
 from holdfast._version import __version__
 from holdfast.connection import connect, existing
@@ -78,6 +79,9 @@ def store_options(command: Any) -> Any:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+engine_option = click.option(
+    "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."
+)
 
 
 @contextmanager
@@ -190,19 +194,16 @@ def reindex(
         terminal.show_reindexed(store.reindex(scope), as_json)
 
 
-def _names_given(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    del ctx, param
-    return None if value is None else tuple(name.strip() for name in value.split(","))
-
-
 @main.command()
-@click.argument("target", default="sqlite")
-@click.option("--config", help="The engine's configuration, such as aof-everysec.")
-@click.option("--engine", help="The engine that a function target(engine) gets.")
+@click.argument("target", default="sqlite", shell_complete=offer.targets)
+@click.option("--config", shell_complete=offer.configs, help="The engine's, such as aof-everysec.")
+@engine_option
 @click.option("--engine-version", help="Its version, such as 7.")
 @click.option("--seed", type=int, help="The same seed makes the same plan. Otherwise a new one.")
-@click.option("--faults", callback=_names_given, help="Comma separated; all, none, or names.")
-@click.option("--promises", callback=_names_given, help="Only these, comma separated.")
+@click.option(
+    "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."
+)
+@click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
 @click.option("--time", "time_s", type=float, help="Seconds; 30 unless told.")
 @click.option(
     "--require",
@@ -294,12 +295,12 @@ def capsule() -> None:
 
 @capsule.command("create")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("target", default="sqlite")
+@click.argument("target", default="sqlite", shell_complete=offer.targets)
 @click.option("--from", "url", help="Keep this store's data, or this export, as it is.")
 @click.option("--target", "named", help="As the second argument.")
-@click.option("--engine", help="The engine that a function target(engine) gets.")
+@engine_option
 @click.option("--engine-version", help="Its version, such as 6.2.")
-@click.option("--config", help="Its configuration, such as rdb-only.")
+@click.option("--config", shell_complete=offer.configs, help="Its configuration, as rdb-only.")
 @click.option("--namespace", default="default", show_default=True, help="Of --from.")
 @click.option("--prefix", default="", help="Of --from: only sessions whose ids begin so.")
 @click.option("--seed", type=int, default=0, show_default=True, help="What is written.")
@@ -429,6 +430,7 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 @click.option(
     "--chaos",
     metavar="ENGINE",
+    shell_complete=offer.engines,
     help="Buttons that kill, pause and cut, on a sqlite, redis, valkey or postgres of its own.",
 )
 @click.pass_context
@@ -444,7 +446,7 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
 
 
 @main.command()
-@click.option("--provider", help="Only this one: local, docker, compose or url.")
+@click.option("--provider", shell_complete=offer.providers, help="Only this one, such as docker.")
 @json_option
 def engines(provider: str | None, *, as_json: bool) -> None:
     """Show the real engines found here, and how to get the others."""

@@ -14,6 +14,7 @@ from holdfast.verify.faults.shims import build as shims
 from tests.packaging.dist import NO_COMPILER, PROJECT, ROOT, Clean, build, unpack
 
 LIBRARIES = {f"holdfast/verify/faults/shims/{shims.file_name(name)}" for name in shims.NAMES}
+FIRST_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HINTS = [
     ("sessions --store redis://127.0.0.1:1", 2, "redis"),
     ("sessions --store postgresql://127.0.0.1:1/x", 2, "postgres"),
@@ -80,7 +81,7 @@ def test_the_core_works_alone_and_names_the_extra_of_what_it_lacks(wheel: Path, 
     clean = Clean(tmp_path / "clean")
     clean.install_core(wheel)
     (clean.work / "compose.yaml").write_text("services: {}")
-    program = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[0]
+    program = FIRST_BLOCK.findall((ROOT / "README.md").read_text("utf-8"))[0]
     first = clean("python", "-W", "error", "-c", program)
     assert first.stdout.splitlines()[0] == "1 2 DISK", first.stderr
     assert "user-42" in clean("holdfast", "sessions").stdout
