@@ -3,10 +3,10 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup run test bench torture lint format docs screenshots pin clean
+.PHONY: help setup run test bench torture dist-check lint format docs screenshots pin clean
 
 help:            ## these lines
-	@grep -E '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
 
@@ -24,6 +24,9 @@ bench: $(READY)  ## figures, side by side in one run, as ratios
 
 torture: $(READY) ## the same promises, for as long as you like: make torture MINUTES=30
 	@HOLDFAST_TORTURE_MINUTES=$(or $(MINUTES),10) $(BIN)/python -m pytest tests/torture $(ARGS)
+
+dist-check: $(READY) ## wheel and sdist, installed with and without each extra; a few minutes
+	@HOLDFAST_TORTURE_MINUTES=1 $(BIN)/python -m pytest tests/packaging tests/torture/test_extras.py $(ARGS)
 
 lint: $(READY)   ## ruff, its formatter and mypy --strict
 	@$(BIN)/ruff check .
