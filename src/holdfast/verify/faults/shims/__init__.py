@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -44,13 +45,21 @@ def preload(launch: Launch, name: str, folder: Path, **variables: str) -> Launch
     """
     path = library(name)
     if not _is_open_to_all(path):
-        own = folder / path.name
-        own.write_bytes(path.read_bytes())
-        own.chmod(0o644)
-        path = own
+        path = _copy(path, folder)
     before = launch.environment.get(PRELOAD)
     words = str(path) if not before else f"{before}:{path}"
     return Launch(launch.command, {**launch.environment, PRELOAD: words, **variables})
+
+
+def _copy(path: Path, folder: Path) -> Path:
+    """A copy for every user; its file is never written again, for running processes map it."""
+    own = folder / path.name
+    if not own.exists():
+        part = own.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+        part.write_bytes(path.read_bytes())
+        part.chmod(0o644)
+        part.rename(own)
+    return own
 
 
 def _is_open_to_all(path: Path) -> bool:
