@@ -18,7 +18,7 @@ def test_a_copy_is_made_once_and_left_alone(tmp_path: Path, monkeypatch: pytest.
     hidden.write_bytes(shims.library("disk").read_bytes())
     hidden.chmod(0o600)
     monkeypatch.setattr(shims, "library", lambda _: hidden)
-    launch = Launch(["true"], {})
+    launch = Launch(("true",), {})
     first = shims.preload(launch, "disk", folder).environment[shims.PRELOAD]
     before = Path(first).stat()
     assert shims.preload(launch, "disk", folder).environment[shims.PRELOAD] == first
