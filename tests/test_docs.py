@@ -67,7 +67,7 @@ def _run(command: list[str], folder: Path, path: str) -> None:
         capture_output=True,
         text=True,
         env=os.environ | {"PATH": path, "PYTEST_ADDOPTS": " ".join(WITHOUT_OTHERS)},
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == 0, f"{command[-1]}\n{done.stderr}"
 

@@ -135,12 +135,12 @@ def test_a_setting_changed_while_we_run_is_noticed_and_nothing_is_written(
     with door(engine.url) as store:
         store.append("s", say("kept"))
         engine.call("CONFIG", "SET", "appendfsync", "everysec")
-        wait_until(lambda: refused(store), within_s=5)
+        wait_until(lambda: refused(store), within_s=30)
         before = texts(store.history("s"))
         assert refused(store)
         assert texts(store.history("s")) == before
         engine.call("CONFIG", "SET", "appendfsync", "always")
-        wait_until(lambda: not refused(store), within_s=5)
+        wait_until(lambda: not refused(store), within_s=30)
 
 
 def refused(store: Any) -> bool:
