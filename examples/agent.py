@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -112,10 +113,15 @@ def run(store: Store, session: str) -> str | None:
 def main(session: str, question: str | None = None) -> None:
     """Finish what was begun; then ask, if there is a question."""
     with holdfast.connect("sqlite:///agent.db") as store:
-        answer = run(store, session)
-        if question is not None:
-            store.append(session, Message("user", question))
+        try:
             answer = run(store, session)
+            if question is not None:
+                store.append(session, Message("user", question))
+                answer = run(store, session)
+        except urllib.error.URLError as error:
+            sys.exit(
+                f"no answer from the model at {MODEL_URL}: {error.reason}. What was said is kept"
+            )
         print(answer or "nothing was said yet")
 
 

@@ -117,6 +117,16 @@ def test_a_killed_agent_goes_on_where_it_was(
     assert len(model.asked) == 3, "one for the call, one for the answer, one that was killed"
 
 
+def test_an_agent_without_a_model_keeps_the_question(disk_path: Path, model: Model):
+    model.close()
+    with started(disk_path, model, "agent.py", "user-42", BOOK) as agent:
+        said, _ = agent.communicate(timeout=WITHIN_S)
+    assert agent.returncode == 1
+    assert said.startswith(f"no answer from the model at {model.url}")
+    with holdfast.connect(f"sqlite:///{disk_path}/agent.db") as store:
+        assert [message.content for message in store.history("user-42")] == [BOOK]
+
+
 def test_an_agent_remembers_across_restarts(disk_path: Path, model: Model):
     output(disk_path, model, "agent.py", "user-42", BOOK)
     said = output(disk_path, model, "agent.py", "user-42", "What did I want?")
