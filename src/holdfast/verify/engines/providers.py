@@ -38,6 +38,7 @@ PROVIDER_VARIABLE: Final = "HOLDFAST_PROVIDER"
 """Environment variable that names the provider where the caller names none."""
 
 KINDS: Final = ("redis", "valkey", "postgres", "chroma", "sqlite")
+"""Every kind of engine."""
 
 DEFAULT_CONFIG: Final[Mapping[str, str]] = {
     "redis": "aof-always",
