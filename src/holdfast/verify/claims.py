@@ -46,8 +46,9 @@ Claim = bool | NotClaimed
 class Claims:
     """One field a promise, `exactly_once` for `exactly-once`. Whatever is not named is claimed.
 
-    A field is True or `NotClaimed(why)`. `durable`, `ordered`, `atomic`, `isolated`, `faithful` and
-    `loud` are always judged: to decline one of these is a `UsageError`.
+    A field is True or `NotClaimed(why)`. `exactly_once`, `fresh`, `snapshot`, `expiring`, `forgotten` and
+    `recallable` may be declined. `durable`, `ordered`, `atomic`, `isolated`, `faithful` and `loud` are
+    always judged: to decline one of these is a `UsageError`.
     """
 
     durable: Claim = True

@@ -55,7 +55,7 @@ Storage = Literal["memory", "disk"] | Path
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Exactly which engine is wanted."""
+    """Exactly which engine is wanted: its `kind`, its `config` and all that may differ besides."""
 
     kind: str
     config: str
@@ -64,6 +64,7 @@ class Order:
     settings: Mapping[str, str] = field(default_factory=dict)
     """The engine's own settings, over those of the configuration."""
     storage: Storage = "memory"
+    """`memory`, `disk` or a directory."""
     port: int | None = None
     """None takes a free one."""
     instruments: tuple[Instrument, ...] = ()
@@ -82,7 +83,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One engine that a provider has, or one that it lacks and how to get it."""
+    """One engine of a `kind` that a `provider` has, or one that it lacks and how to get it."""
 
     kind: str
     provider: str

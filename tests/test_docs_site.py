@@ -1,0 +1,147 @@
+"""The site builds offline without a warning, every link in it leads somewhere, and no name is left out."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import griffe
+import holdfast
+from holdfast import pytest_plugin
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
+DOCUMENTED = (
+    "holdfast",
+    "holdfast.verify",
+    "holdfast.verify.engines",
+    "holdfast.verify.faults",
+    "holdfast.verify.judge",
+    "holdfast.doctor",
+)
+FIELDS_TOLD = ("holdfast", "holdfast.verify", "holdfast.verify.engines")
+"""Every field of a class of these has words of its own, or is named in those of its class."""
+
+
+class Page(HTMLParser):
+    """What a page links to, what it fetches, the places in it, and its text outside of code."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.places: set[str] = set()
+        self.prose: list[str] = []
+        self._quoted = 0
+        self.feed(file.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places.update(given[name] for name in ("id", "name") if name in given)
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in FETCHED and FETCHED[tag] in given:
+            self.fetched.append(given[FETCHED[tag]])
+        self._quoted += tag in ("code", "pre", "script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._quoted -= tag in ("code", "pre", "script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._quoted:
+            self.prose.append(data)
+
+
+def test_the_site_builds_strictly_is_whole_and_fetches_nothing(tmp_path: Path):
+    """One test, so that it is built once."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {file: Page(file) for file in tmp_path.rglob("*.html") if file.name != "404.html"}
+    assert len(pages) == len(list(DOCS.rglob("*.md")))
+    for file, page in pages.items():
+        for link in [*page.links, *page.fetched]:
+            _follow(link, file, tmp_path, pages)
+        assert not [url for url in page.fetched if "//" in url], "a site that works offline"
+        left = re.search(r"```|\]\(|\*\*|^\| |:::|no-run", "".join(page.prose), re.MULTILINE)
+        assert not left, f"{file.relative_to(tmp_path)}: {left and left.group()!r} was not rendered"
+    reference = [page for file, page in pages.items() if file.parts[-3] == "reference"]
+    places = set[str]().union(*(page.places for page in reference))
+    for name in _public():
+        assert name in places, name
+
+
+def _follow(link: str, file: Path, site: Path, pages: dict[Path, Page]) -> None:
+    if re.match(r"[a-z]+:", link):
+        return
+    path, _, place = unquote(link).partition("#")
+    target = (file.parent / path).resolve() if path else file
+    target = target / "index.html" if target.is_dir() else target
+    assert target.exists(), f"{file.relative_to(site)} links to {link}"
+    if place and target in pages:
+        assert place in pages[target].places, f"{file.relative_to(site)} links to {link}"
+
+
+def _public() -> Iterator[str]:
+    for module in DOCUMENTED:
+        names = importlib.import_module(module).__all__
+        yield from (f"{module}.{name}" for name in names if name != "__version__")
+
+
+def _fixtures() -> Iterator[str]:
+    for value in vars(pytest_plugin).values():
+        if type(value).__name__ == "FixtureFunctionDefinition":
+            yield value._get_wrapped_function().__name__ if value.name is None else value.name
+
+
+def test_the_reference_has_every_fixture_and_option():
+    words = (DOCS / "reference" / "pytest.md").read_text("utf-8")
+    names = {name for name in _fixtures() if not name.startswith("_")}
+    assert {"redis_engine", "app_service", "crash_at", "engine_factory"} <= names
+    options = re.findall(r'"(--holdfast-\w+)"', inspect.getsource(pytest_plugin.pytest_addoption))
+    assert len(options) == 3
+    assert not [name for name in [*names, *options] if f"`{name}" not in words]
+
+
+def test_every_public_name_says_what_it_is():
+    source: Any = griffe.load("holdfast", search_paths=[ROOT / "src"])
+    for name in _public():
+        found = source[name.removeprefix("holdfast.")]
+        thing = found.final_target if found.is_alias else found
+        assert thing.docstring, thing.path
+        for member in thing.members.values() if thing.is_class else ():
+            _told(member, thing, name.rpartition(".")[0])
+
+
+def _told(member: Any, thing: Any, module: str) -> None:
+    if member.name.startswith("_") or member.is_alias:
+        return
+    if member.is_function:
+        assert member.docstring, member.path
+    elif module in FIELDS_TOLD:
+        told = member.docstring or re.search(rf"`{member.name}\b", thing.docstring.value)
+        assert told, f"{member.path}: neither described nor named in the words of its class"
+
+
+def test_the_map_has_a_line_for_every_room():
+    words = (DOCS / "internals" / "map.md").read_text("utf-8")
+    folder = Path(holdfast.__file__).parent
+    rooms = [*folder.glob("*/__init__.py"), *folder.glob("verify/*/__init__.py")]
+    assert len(rooms) > 10
+    missing = [
+        file.parent.name
+        for file in rooms
+        if not re.search(rf"^ +{file.parent.name}/ ", words, re.MULTILINE)
+    ]
+    assert not missing
