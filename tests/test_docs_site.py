@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import griffe
+
 import holdfast
 from holdfast import pytest_plugin
 
