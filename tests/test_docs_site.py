@@ -75,8 +75,8 @@ def test_the_site_builds_strictly_is_whole_and_fetches_nothing(tmp_path: Path):
         for link in [*page.links, *page.fetched]:
             _follow(link, file, tmp_path, pages)
         assert not [url for url in page.fetched if "//" in url], "a site that works offline"
-        left = re.search(r"```|\]\(|\*\*|^\| |:::|no-run", "".join(page.prose), re.MULTILINE)
-        assert not left, f"{file.relative_to(tmp_path)}: {left and left.group()!r} was not rendered"
+        left = re.findall(r"```|\]\(|\*\*|^\| |:::|no-run", "".join(page.prose), re.MULTILINE)
+        assert not left, f"{file.relative_to(tmp_path)} was not rendered whole"
     reference = [page for file, page in pages.items() if file.parts[-3] == "reference"]
     places = set[str]().union(*(page.places for page in reference))
     for name in _public():
