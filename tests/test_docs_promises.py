@@ -73,6 +73,13 @@ def test_a_page_tells_of_each_twin_what_the_twin_tells(promise: str):
             assert sentence(twin.__doc__) in page, twin
 
 
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_page_names_only_files_that_there_are(promise: str):
+    named = re.findall(r"`(tests/[\w/.]+)`", words(promise))
+    assert f"tests/contract/test_{promise.replace('-', '_')}.py" in named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_what_is_proven_elsewhere_is_proven_there():
     source = inspect.getsource(test_faults)
     assert all(f".{name}(target)" in source for name in ELSEWHERE)
