@@ -33,7 +33,7 @@ def fences(page: Path, *languages: str) -> Iterator[str]:
 def commands(text: str) -> Iterator[list[str]]:
     """The arguments of every `holdfast …` that a reader may type; a line may go on below."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        if re.match(r"^\s*(?:\$ |! |- run: )?holdfast ", line):
+        if re.match(r"^\s*(?:\$ |! |(?:- )?run: (?:sudo .*)?)?holdfast ", line):
             words = shlex.split(line.partition("holdfast ")[2], comments=True)
             if words and words[0] in main.commands:
                 yield words
@@ -68,9 +68,10 @@ def _folded(text: str) -> str:
 
 
 def test_a_command_that_is_not_understood_is_noticed():
-    [words] = commands(
-        _folded("      - run: >\n          holdfast check x\n          --no-such 1\n")
+    step = (
+        "      - name: x\n        run: >\n          sudo holdfast check x\n          --no-such 1\n"
     )
+    [words] = commands(_folded(step))
     with pytest.raises(click.NoSuchOption):
         understood(words)
 
