@@ -16,6 +16,14 @@ import redis
 from tests.twins.sound import RedisStore, Turn
 
 
+def pause() -> None:
+    """The worker has other things to do between two calls, as on a busy night.
+
+    Without it, whether the twin is caught is left to how this machine schedules processes.
+    """
+    time.sleep(0.01)
+
+
 class LostUpdate(RedisStore):
     """The session is one JSON document: read it, add to it, write it back."""
 
@@ -27,6 +35,7 @@ class LostUpdate(RedisStore):
 
     def append(self, session: str, messages: list[Turn]) -> None:
         document = json.dumps([*self.history(session), *messages])
+        pause()
         self.client.set(self.key(session), document, px=self.ttl_ms or None)
 
     def history(self, session: str, limit: int | None = None) -> list[Turn]:
@@ -93,6 +102,7 @@ class TornBatch(RedisStore):
     def append(self, session: str, messages: list[Turn]) -> None:
         for message in messages:
             self.client.rpush(self.key(session), self.encode(message))
+            pause()
 
 
 class CachedReads(RedisStore):
@@ -169,6 +179,7 @@ class TtlAfterWrite(RedisStore):
 
     def append(self, session: str, messages: list[Turn]) -> None:
         self.client.rpush(self.key(session), *[self.encode(message) for message in messages])
+        pause()
         if self.ttl_ms:
             self.client.pexpire(self.key(session), self.ttl_ms)
 
@@ -289,6 +300,7 @@ class CurrentSession(RedisStore):
 
     def append(self, session: str, messages: list[Turn]) -> None:
         self.client.set("current", self.key(session))
+        pause()
         records = [self.encode(message) for message in messages]
         self.client.rpush(self.client.get("current"), *records)
 
