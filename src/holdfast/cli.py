@@ -171,6 +171,28 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--from", "kind", required=True, help="Which store, such as langchain-redis.")
+@click.option("--table", "place", help="Its table, or the prefix of its keys, if not the default.")
+@click.option("--namespace", default="default", show_default=True, help="Of TARGET.")
+@click.option("--dry-run", is_flag=True, help="Only read SOURCE, and say what would be moved.")
+@json_option
+@click.pass_context
+def migrate(ctx: click.Context, /, *, as_json: bool, **asked: Any) -> None:
+    """Bring the histories of a framework's store over, and read them back.
+
+    SOURCE is only read from. A second run adds what is new and nothing twice. Exit 0 all of it
+    is in TARGET, 1 something is not, 2 wrong arguments, 3 unknown.
+    """
+    from holdfast.integrations import migration  # noqa: PLC0415 - loads when used
+
+    moved = migration.migrate(**asked)
+    terminal.show_moved(moved, as_json, dry_run=asked["dry_run"])
+    ctx.exit(0 if moved.complete else EXIT_BROKEN)
+
+
+@main.command()
 @click.argument("scope", required=False)
 @store_options
 @click.option("--embedder", help="minilm (unless told) or wordllama.")

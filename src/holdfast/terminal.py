@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
+    from holdfast.integrations.migration import Moved
     from holdfast.verify.capsule import Capsule, Report
     from holdfast.verify.engines import Found
 
@@ -84,6 +85,30 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
         f"loaded: {loaded.sessions} session(s), {loaded.messages} message(s); "
         f"{loaded.present} were there already"
     )
+
+
+def show_moved(moved: Moved, as_json: bool, *, dry_run: bool) -> None:
+    """What a migration did, and what it could not bring over."""
+    if as_json:
+        _print_json(moved.to_json())
+        return
+    verb = "would move" if dry_run else "moved"
+    print(f"{verb}: {moved.messages} message(s) of {moved.sessions} session(s)", end="")
+    if dry_run:
+        print("; nothing was written")
+    else:
+        print(f"; {moved.present} were there already; {moved.verified} read back and equal")
+    if moved.expiring:
+        print(f"{moved.expiring} session(s) keep what was left of their time to live")
+    for name in moved.gone:
+        print(f"not brought back: {_printable(name)} was forgotten or has expired in the target")
+    for name in moved.foreign:
+        print(f"no history: {_printable(name)}")
+    for left in moved.left_out:
+        place = f"{_printable(left.session)}, message {left.place}"
+        print(f"left out: {place}: {_printable(left.reason)}")
+    for difference in moved.differences:
+        print(f"differs: {_printable(difference.session)}: {_printable(difference.reason)}")
 
 
 def show_reindexed(records: int, as_json: bool) -> None:

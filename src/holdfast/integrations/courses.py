@@ -91,14 +91,16 @@ class Door:
         return await to_the_end(work, "the framework's call")
 
 
-def add(session: str, messages: Sequence[Message], key: str | None = None) -> Course[Ack | None]:
+def add(
+    session: str, messages: Sequence[Message], key: str | None = None, **more: Any
+) -> Course[Ack | None]:
     """Append them as one batch, once: a lost reply is asked for again with the same key."""
     if not messages:
         return None
     own = secrets.token_hex(16) if key is None else key
     for left in reversed(range(TRIES)):
         try:
-            ack: Ack = yield lambda store: store.append(session, messages, key=own)
+            ack: Ack = yield lambda store: store.append(session, messages, key=own, **more)
         except OutcomeUnknown:
             if left == 0:
                 raise
