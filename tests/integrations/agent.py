@@ -27,7 +27,7 @@ def graph(saver: HoldfastSaver, second: Callable[[], AbstractContextManager[None
         with second():
             return {"said": ["two"]}
 
-    plan = StateGraph(State)
+    plan: Any = StateGraph(State)
     plan.add_node("one", one)
     plan.add_node("two", two)
     plan.add_edge(START, "one")

@@ -38,9 +38,9 @@ EVERY_KIND: list[BaseMessage] = [
         additional_kwargs={"refusal": None},
     ),
     ToolMessage("a squid 🦑", tool_call_id="call-1", artifact={"size": 0.1}, status="error"),
-    FunctionMessage("1", name="count"),
-    ChatMessage("Meanwhile", role="narrator"),
-    AIMessageChunk("half"),
+    FunctionMessage(content="1", name="count"),
+    ChatMessage(content="Meanwhile", role="narrator"),
+    AIMessageChunk(content="half"),
     RemoveMessage(id="run-1"),
 ]  # fmt: skip
 

@@ -49,8 +49,8 @@ def test_it_passes_the_conformance_suite_of_langgraph_in_full(disk_path: Path, d
 def test_an_agent_goes_on_where_it_was_killed(url: str):
     command = [sys.executable, "-c", "from tests.integrations import agent; agent.main()", url]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert child.stdout is not None
     try:
-        assert child.stdout is not None
         assert child.stdout.readline() == b"step 1 is done\n"
         os.kill(child.pid, signal.SIGKILL)
         assert child.wait(30) == -signal.SIGKILL

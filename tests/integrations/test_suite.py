@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from holdfast.verify import Target
@@ -9,9 +12,12 @@ from holdfast.verify.adapters import langchain, openai_agents
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
 
-DOORS = {"langchain": langchain, "openai-agents": openai_agents}
+DOORS: dict[str, Callable[[Any], Target]] = {
+    "langchain": langchain.holdfast,
+    "openai-agents": openai_agents.holdfast,
+}
 
 
 @pytest.fixture(params=DOORS)
 def target(request: pytest.FixtureRequest, sqlite_engine: SqliteEngine) -> Target:
-    return DOORS[request.param].holdfast(sqlite_engine)
+    return DOORS[request.param](sqlite_engine)
