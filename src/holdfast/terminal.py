@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from holdfast.integrations.migration import Moved
     from holdfast.verify.capsule import Capsule, Report
     from holdfast.verify.engines import Found
+
+LINES_MAX: Final = 100
+"""Lines about single sessions that are shown to people."""
 
 # rich is imported where a table is drawn: `holdfast --help` and --json do without it.
 
@@ -100,15 +103,16 @@ def show_moved(moved: Moved, as_json: bool, *, dry_run: bool) -> None:
         print(f"; {moved.present} were there already; {moved.verified} read back and equal")
     if moved.expiring:
         print(f"{moved.expiring} session(s) keep what was left of their time to live")
-    for name in moved.gone:
-        print(f"not brought back: {_printable(name)} was forgotten or has expired in the target")
-    for name in moved.foreign:
-        print(f"no history: {_printable(name)}")
+    lines = [f"not brought back: {name} was forgotten or has expired" for name in moved.gone]
+    lines += [f"no history: {name}" for name in moved.foreign]
     for left in moved.left_out:
-        place = f"{_printable(left.session)}, message {left.place}"
-        print(f"left out: {place}: {_printable(left.reason)}")
-    for difference in moved.differences:
-        print(f"differs: {_printable(difference.session)}: {_printable(difference.reason)}")
+        place = "" if left.place is None else f", message {left.place}"
+        lines.append(f"left out: {left.session}{place}: {left.reason}")
+    lines += [f"differs: {one.session}: {one.reason}" for one in moved.differences]
+    for line in lines[:LINES_MAX]:
+        print(_printable(line))
+    if len(lines) > LINES_MAX:
+        print(f"and {len(lines) - LINES_MAX} more: --json shows all")
 
 
 def show_reindexed(records: int, as_json: bool) -> None:

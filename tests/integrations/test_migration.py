@@ -222,6 +222,30 @@ def test_what_cannot_be_read_is_left_out_by_name_and_hides_nothing_else(
     assert "left out: user-42, message 3: InvalidMessage" in done.stdout
 
 
+def test_a_session_whose_id_cannot_be_ours_is_left_out_by_name(
+    history: Any, redis_engine: Any, url: str
+):
+    history.redis_client.copy("message_store:user-42", "message_store:")
+    moved = migrate(redis_engine.url, url, kind="langchain-redis")
+    assert (moved.messages, moved.complete) == (2, False)
+    assert [(left.session, left.place) for left in moved.left_out] == [("", None)]
+
+
+@pytest.mark.usefixtures("history")
+def test_a_target_that_is_written_to_at_that_moment_is_not_mixed_with(
+    redis_engine: Any, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    def late(messages: Any) -> Any:
+        """Somebody writes after the target was read, before it is written."""
+        with holdfast.connect(url) as store:
+            store.append("user-42", Message("user", "hello"))
+        yield list(messages)
+
+    monkeypatch.setattr("holdfast.integrations.migration.move._batches", late)
+    moved = migrate(redis_engine.url, url, kind="langchain-redis")
+    assert (moved.messages, [one.session for one in moved.differences]) == (0, ["user-42"])
+
+
 def test_other_lists_among_the_sessions_of_llama_index_are_named(redis_engine: Any, url: str):
     written = sources.llama_index_redis(redis_engine)
     with redis.Redis.from_url(redis_engine.url) as client:

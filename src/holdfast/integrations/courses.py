@@ -203,7 +203,7 @@ def key_of_ids(kind: str, ids: Iterable[str | None]) -> str | None:
     if not listed or None in listed:
         return None
     named = "".join(f"{len(str(one))}:{one}" for one in listed)
-    return f"{kind}:{hashlib.blake2b(named.encode(), digest_size=16).hexdigest()}"
+    return f"{kind}:{hashlib.blake2b(named.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 
 def _rewrite(session: str, messages: Sequence[Message], expect: int, store: Any) -> Any:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from holdfast import codec, limits
+from holdfast import codec, limits, operations
 from holdfast.connection import connect
 from holdfast.contract import Store
+from holdfast.errors import Conflict, UsageError
 from holdfast.integrations import courses
 from holdfast.integrations.courses import Door
 from holdfast.integrations.migration.found import Found, Row, Source
@@ -27,10 +28,13 @@ GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A message that could not be brought over: where it is in the source, and why."""
+    """A message that could not be brought over: its place in the source, and why.
+
+    Without a place it is the whole session.
+    """
 
     session: str
-    place: int
+    place: int | None
     reason: str
 
 
@@ -119,6 +123,9 @@ def _sessions(
     source: Source = open_source(known, url, place)
     try:
         for name in source.names():
+            if (reason := _no_session(name)) is not None:
+                moved.left_out.append(LeftOut(name, None, reason))
+                continue
             found = source.read(name)
             session = _converted(known, kind, name, found)
             if known.shared and found.rows and not session.messages:
@@ -128,6 +135,14 @@ def _sessions(
                 yield session
     finally:
         source.close()
+
+
+def _no_session(name: str) -> str | None:
+    try:
+        operations.session_bytes(name)
+    except UsageError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _converted(known: Kind, kind: str, name: str, found: Found) -> _Session:
@@ -170,7 +185,10 @@ def _bring(store: Store, session: _Session, kind: str, moved: Moved) -> None:
     more: dict[str, Any] = {} if session.ttl_s is None else {"ttl_s": session.ttl_s}
     for batch in _batches(rest):
         key = courses.key_of_ids(kind, (message.id for message in batch))
-        ack = door.run(courses.add(session.name, batch, key, expect=last, **more))
+        try:
+            ack = door.run(courses.add(session.name, batch, key, expect=last, **more))
+        except Conflict:
+            return  # somebody writes there at this moment; the reading back says so
         last = last if ack is None else ack.last
     moved.sessions += 1
     moved.messages += len(rest)
