@@ -55,6 +55,7 @@ def test_every_kind_of_message_comes_back_as_it_went_in(store: Store):
     assert of_kind(history.messages) == of_kind(EVERY_KIND)
     roles = [message.role for message in store.history("s")]
     assert roles[:5] == ["system", "user", "user", "assistant", "tool"]
+    assert store.history("s")[0].id == "s-1"
 
 
 def test_the_async_methods_do_the_same(awaited: Any):

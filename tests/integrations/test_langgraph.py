@@ -79,6 +79,26 @@ def test_the_latest_checkpoint_is_the_one_put_last_whatever_its_clock_said(store
     assert [one.checkpoint["id"] for one in saver.list(THREAD, before=before)] == [ids[0]]
 
 
+def test_a_task_writes_once_and_its_error_is_the_last_one(store: Store):
+    saver = HoldfastSaver(store)
+    config = saver.put(THREAD, empty_checkpoint(), {}, {})
+    for value in ("first", "second"):
+        saver.put_writes(config, [("messages", value), ("__error__", value)], "task-1")
+    found = saver.get_tuple(config)
+    assert found is not None
+    written = sorted(found.pending_writes or [])
+    assert written == [("task-1", "__error__", "second"), ("task-1", "messages", "first")]
+
+
+def test_a_checkpoint_that_is_put_again_is_the_latest(store: Store):
+    saver = HoldfastSaver(store)
+    again, other = empty_checkpoint(), empty_checkpoint()
+    for step, checkpoint in enumerate((again, other, again)):
+        saver.put(THREAD, checkpoint, {"step": step}, {})
+    listed = [(one.checkpoint["id"], one.metadata["step"]) for one in saver.list(THREAD)]
+    assert listed == [(again["id"], 2), (other["id"], 1)]
+
+
 def test_it_does_not_go_back_unawares_behind_a_damaged_record(store: Store, url: str):
     saver = HoldfastSaver(store)
     first = saver.put(THREAD, empty_checkpoint(), {"step": 0}, {})

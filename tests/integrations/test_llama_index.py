@@ -17,6 +17,7 @@ from llama_index.core.memory import ChatMemoryBuffer
 
 import holdfast
 from holdfast import Message, Store, UsageError
+from holdfast.integrations.forms import from_llama_index, to_llama_index
 from holdfast.integrations.llama_index import HoldfastChatStore
 from holdfast.verify.records import flip_one
 
@@ -49,6 +50,18 @@ def test_every_kind_of_message_comes_back_as_it_went_in(store: Store):
     chats.add_message("s", EVERY_KIND[2])
     assert chats.get_messages("s") == [*EVERY_KIND, EVERY_KIND[2]]
     assert store.history("s")[1].content == "What is this?"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"role": "user", "blocks": [{"block_type": "text", "text": "x", "later": 1}], "more": 2},
+        {"role": "user", "blocks": [{"block_type": "new", "text": "x"}], "additional_kwargs": {}},
+        {"role": "user", "blocks": [], "additional_kwargs": {}},
+    ],
+)
+def test_what_a_later_release_adds_to_a_message_is_kept(form: dict[str, Any]):
+    assert to_llama_index(from_llama_index(form)) == form
 
 
 def test_one_message_is_taken_out_and_the_rest_stays(store: Store):

@@ -60,6 +60,7 @@ def test_histories_in_redis_are_brought_over_by_who_may_only_read(
 ):
     written = write(redis_engine)
     with redis.Redis.from_url(redis_engine.url) as client:
+        client.rpush("other:jobs", "1")
         reads = ["+scan", "+lrange", "+pttl", "+type"]
         client.acl_setuser(
             "reader",
