@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, Damaged, Message, OutcomeUnknown, Store, UsageError
+from holdfast import (
+    Conflict,
+    Damaged,
+    EngineUnreachable,
+    Message,
+    OutcomeUnknown,
+    Store,
+    UsageError,
+)
 from holdfast.integrations import courses
 from holdfast.integrations.courses import Door
 from holdfast.verify.records import flip_one
@@ -32,6 +40,22 @@ def test_a_reply_that_stays_lost_is_an_error_in_the_end():
     with pytest.raises(OutcomeUnknown):
         for _ in range(courses.TRIES):
             course.throw(OutcomeUnknown("the reply was lost"))
+
+
+def test_what_may_have_been_done_is_not_said_to_be_undone_because_a_later_try_was(store: Store):
+    course = courses.add("s", [Message("user", "a")])
+    next(course)(store)
+    course.throw(OutcomeUnknown("the reply was lost"))
+    with pytest.raises(OutcomeUnknown) as told:
+        course.throw(EngineUnreachable("it is down now; nothing was written"))
+    assert isinstance(told.value.__cause__, EngineUnreachable)
+
+
+def test_what_was_not_done_at_once_is_said_to_be_so():
+    course = courses.add("s", [Message("user", "a")])
+    next(course)
+    with pytest.raises(EngineUnreachable):
+        course.throw(EngineUnreachable("it is down; nothing was written"))
 
 
 def test_what_was_added_meanwhile_is_not_lost_when_one_is_taken_out(store: Store):

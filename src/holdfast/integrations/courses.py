@@ -98,15 +98,22 @@ def add(
     if not messages:
         return None
     own = secrets.token_hex(16) if key is None else key
-    for left in reversed(range(TRIES)):
+    unknown: OutcomeUnknown | None = None
+    for _ in range(TRIES):
         try:
             ack: Ack = yield lambda store: store.append(session, messages, key=own, **more)
-        except OutcomeUnknown:
-            if left == 0:
+        except OutcomeUnknown as error:
+            unknown = error
+        except Conflict:
+            raise  # the key was not there, so no earlier try was done either
+        except HoldfastError as error:
+            if unknown is None:
                 raise
+            raise unknown from error  # "not done" is said of this try only
         else:
             return ack
-    return None
+    assert unknown is not None  # noqa: S101 - only what is unknown is tried again
+    raise unknown
 
 
 def read(session: str, limit: int | None = None) -> Course[History]:
