@@ -5,12 +5,13 @@ Done once per store, with a connection of its own, before the first command.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
+from holdfast.backends.postgres import near
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.lending import open_link
 from holdfast.backends.postgres.link import Link
@@ -37,6 +38,8 @@ class Promise:
     read_only: str
     unlogged: str
     """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
+    vector_types: str | None = None
+    """Where the types of pgvector are, if vectors are compared by the server."""
 
     def reached(self, require: Durability) -> Durability:
         """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""
@@ -62,6 +65,8 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
             promise = Promise(*(str(value or "") for value in row.fetchone() or ()))
+            if not promise.read_only:
+                promise = replace(promise, vector_types=near.offer(link, address.schema))
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
