@@ -65,7 +65,7 @@ LEFT JOIN worded w ON w.seq = e.seq
     SELECT (%s::text)::{vector}.halfvec AS near
 ), nearest AS MATERIALIZED (
     SELECT n.seq FROM kept k JOIN {schema}.near n ON n.session = k.id, asked a
-    WHERE k.whole ORDER BY n.near OPERATOR({vector}.<=>) a.near LIMIT %b::bigint
+    WHERE k.whole ORDER BY n.near OPERATOR({vector}.<=>) a.near, n.seq DESC LIMIT %b::bigint
 )
 SELECT 0::bigint, k.whole::int::float8, 0::float8 FROM kept k
 UNION ALL

@@ -4,20 +4,66 @@ local head = read_head()
 if head.trouble then
     return head.trouble
 end
-local followed, entries = index_keys()
+local followed, entries, near, words = index_keys()
 if visible_end(head) < tonumber(ARGV[3]) or head.floor ~= tonumber(ARGV[4]) then
     return { 'position', '', '0', '0' }
 end
 if ARGV[5] == '1' then
-    redis.call('UNLINK', followed, entries)
+    redis.call('UNLINK', index_keys())
 end
-local at = redis.call('HMGET', followed, 'model', 'upto', 'floor')
+local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by', 'count')
 if (tonumber(at[2]) or 0) ~= tonumber(ARGV[2]) or (at[1] or ARGV[1]) ~= ARGV[1] then
     return { 'position', at[1] or '', at[2] or '0', at[3] or '0' }
 end
-for from = 6, #ARGV, CHUNK do
-    redis.call('RPUSH', entries, unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
+
+-- An entry: number (4 bytes), length of the vector (2), count of words (4), vector, words of 12.
+local function vector_of(entry)
+    local _, size = struct.unpack('<IH', entry)
+    return string.sub(entry, 11, 10 + size)
 end
-redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
+
+-- The engine compares all of them, so the graph that it would find its way by is made small.
+local function add_near(call, entry)
+    local seq = struct.unpack('<I', entry)
+    return call('VADD', near, 'FP32', floats(vector_of(entry)), whole(seq), 'Q8', 'EF', '1', 'M', '4')
+end
+
+local function add_words(entry)
+    local members = {}
+    for place = 11 + #vector_of(entry), #entry, 12 do
+        members[#members + 1] = '0'
+        members[#members + 1] = string.sub(entry, place, place + 7) .. string.sub(entry, 1, 4)
+            .. string.sub(entry, place + 8, place + 11)
+    end
+    for from = 1, #members, CHUNK do
+        redis.call('ZADD', words, unpack(members, from, math.min(from + CHUNK - 1, #members)))
+    end
+end
+
+-- Who compares the vectors of a log is decided with its first entry: an engine without vector sets
+-- does not know the command, or does not let us use it.
+local function begin_with(entry)
+    if redis.call('EXISTS', entries) == 1 or #vector_of(entry) > DIMENSION_MAX then
+        return 'client'
+    end
+    return add_near(redis.pcall, entry) == 1 and 'engine' or 'client'
+end
+
+local by = at[4] or #ARGV >= 6 and begin_with(ARGV[6])
+if by == 'engine' then
+    for place = 6, #ARGV do
+        add_near(redis.call, ARGV[place])
+        add_words(ARGV[place])
+    end
+else
+    for from = 6, #ARGV, CHUNK do
+        redis.call('RPUSH', entries, unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
+    end
+end
+local count = (tonumber(at[5]) or 0) + #ARGV - 5
+redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4], 'count', whole(count))
+if by then
+    redis.call('HSET', followed, 'by', by)
+end
 release_log(head)
 return { 'position', ARGV[1], ARGV[3], ARGV[4] }

@@ -1,0 +1,79 @@
+"""Redis 8 compares vectors itself; where it may not, or did not before, the client does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Store
+from tests.contract.harness import say
+from tests.recall.models import Letters
+
+TEXTS = [f"the number is {number}" for number in range(60)]
+NEAR, ENTRIES = "hf:{default.u}:near", "hf:{default.u}:entries"
+
+
+@pytest.fixture
+def engine(redis8: Callable[..., Any]) -> Any:
+    return redis8(config="aof-always")
+
+
+def forbidden(engine: Any) -> str:
+    """The URL of a user who may do all but that."""
+    engine.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-vadd")
+    return str(engine.url.replace("redis://", "redis://app:secret@"))
+
+
+def kept(engine: Any) -> tuple[int, int]:
+    """How many vectors are with the engine to compare, and how many for the client."""
+    return engine.call("VCARD", NEAR), engine.call("LLEN", ENTRIES)
+
+
+def best(store: Store) -> tuple[str, float]:
+    """What fits best, and how well, as far as arithmetic of different kinds agrees."""
+    [hit] = store.recall("u", "number 33", k=1)
+    return hit.text, round(hit.score, 4)
+
+
+def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine: Any):
+    model = Letters()
+    with holdfast.connect(forbidden(engine), embedder=model) as store:
+        store.append("u", [say(text) for text in TEXTS])
+        before = best(store)
+        assert kept(engine) == (0, 60)
+    calls = model.calls
+    with holdfast.connect(engine.url, embedder=model) as store:
+        assert best(store) == before
+        assert model.calls == calls + 1, "the question only"
+        store.append("u", say("one more"))
+        assert store.recall("u", "one more", k=1)[0].text == "one more"
+        assert kept(engine) == (0, 61)
+        before = best(store)
+        assert store.reindex("u") == 61
+        assert (kept(engine), best(store)) == ((61, 0), before)
+
+
+def test_vectors_survive_a_crash_with_the_log_and_none_is_made_again(engine: Any):
+    model = Letters()
+    with holdfast.connect(engine.url, embedder=model) as store:
+        store.append("u", [say(text) for text in TEXTS])
+        before = best(store)
+    calls = model.calls
+    engine.kill()
+    engine.start()
+    with holdfast.connect(engine.url, embedder=model) as store:
+        assert kept(engine) == (60, 0)
+        assert best(store) == before
+        assert model.calls == calls + 1, "the question only"
+
+
+def test_vectors_that_are_gone_are_made_again_from_the_log(engine: Any):
+    with holdfast.connect(engine.url, embedder=Letters()) as store:
+        store.append("u", [say(text) for text in TEXTS])
+        before = best(store)
+        engine.call("DEL", NEAR)
+        assert best(store) == before
+        assert kept(engine) == (60, 0)
