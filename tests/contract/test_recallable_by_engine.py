@@ -129,3 +129,13 @@ def test_vectors_leave_the_engine_with_what_they_were_made_of(harness: ByEngine)
             lambda: bool(store.append("v", say("x"))) and not harness.compared_by_engine("brief")
         )
         assert store.stat("brief").state is SessionState.EXPIRED
+
+
+@pytest.mark.parametrize(("dimension", "by_engine"), [(4000, 2), (16_008, 0)])
+def test_vectors_that_are_too_long_for_the_engine_are_compared_by_the_client(
+    harness: ByEngine, dimension: int, by_engine: int
+):
+    with holdfast.connect(harness.url, embedder=Letters(dimension=dimension)) as store:
+        store.append("u", [say("tea with milk"), say("rum")])
+        assert [hit.text for hit in store.recall("u", "tea", k=1)] == ["tea with milk"]
+    assert harness.compared_by_engine("u") == by_engine

@@ -44,6 +44,8 @@ def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert kept(engine) == (0, 60)
+    # As a release left it that did not note who compares.
+    assert engine.call("HDEL", "hf:{default.u}:followed", "by", "count") == 2
     calls = model.calls
     with holdfast.connect(engine.url, embedder=model) as store:
         assert best(store) == before
