@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import SessionState
+from holdfast.backends.redis import entries
 from holdfast.recall.commands import Search
 from holdfast.recall.vectors import pack
 from holdfast.recall.words import asked
@@ -41,7 +42,10 @@ ENGINES: dict[str, Callable[[Path], ByEngine]] = {
 
 
 @pytest.fixture(params=ENGINES)
-def harness(request: pytest.FixtureRequest, disk_path: Path) -> ByEngine:
+def harness(
+    request: pytest.FixtureRequest, disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ByEngine:
+    monkeypatch.setattr(entries, "CLIENT_MAX", 0)  # of Redis: from the first entry on
     return ENGINES[request.param](disk_path)
 
 

@@ -9,11 +9,17 @@ import pytest
 
 import holdfast
 from holdfast import Store
+from holdfast.backends.redis import entries
 from tests.contract.harness import say
 from tests.recall.models import Letters
 
 TEXTS = [f"the number is {number}" for number in range(60)]
 NEAR, ENTRIES = "hf:{default.u}:near", "hf:{default.u}:entries"
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "CLIENT_MAX", 40)
 
 
 @pytest.fixture
@@ -44,8 +50,6 @@ def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert kept(engine) == (0, 60)
-    # As a release left it that did not note who compares.
-    assert engine.call("HDEL", "hf:{default.u}:followed", "by", "count") == 2
     calls = model.calls
     with holdfast.connect(engine.url, embedder=model) as store:
         assert best(store) == before
@@ -79,3 +83,19 @@ def test_vectors_that_are_gone_are_made_again_from_the_log(engine: Any):
         engine.call("DEL", NEAR)
         assert best(store) == before
         assert kept(engine) == (60, 0)
+
+
+def test_a_small_log_is_handed_over_to_the_engine_when_it_grows(engine: Any):
+    model = Letters()
+    with holdfast.connect(engine.url, embedder=model) as store:
+        store.append("u", [say(text) for text in TEXTS[:40]])
+        before = best(store)
+        assert kept(engine) == (0, 40)
+        calls = model.calls
+        store.append("u", say("quite another thing"))
+        assert store.recall("u", "another thing", k=1)[0].text == "quite another thing"
+        assert kept(engine) == (41, 0)
+        assert model.calls == calls + 2, "the new one, and the question"
+        assert best(store)[0] == before[0]
+        every = store.recall("u", "number", k=100)
+        assert sorted(hit.seq for hit in every) == list(range(1, 42)), "each once"

@@ -11,6 +11,8 @@ from holdfast.recall.commands import POSTINGS_MAX, Candidate, Entry, Search, nea
 from holdfast.recall.vectors import nearness
 from holdfast.recall.words import choose, rarity
 
+CLIENT_MAX: Final = 256
+"""Entries of a log that the client compares even where the engine could: they take less memory so."""
 _HEAD: Final = struct.Struct("<IHI")
 _WORD: Final = struct.Struct("<qf")
 _TERM: Final = struct.Struct("<q")

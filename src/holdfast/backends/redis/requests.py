@@ -219,7 +219,10 @@ def _extend(command: Extend, keys: Keys) -> Request:
         command.operation,
         scripts.EXTEND,
         keys.session(command.session),
-        [*at, b"%d" % command.floor, b"%d" % command.anew, *map(entries.pack, command.entries)],
+        [
+            *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % entries.CLIENT_MAX),
+            *map(entries.pack, command.entries),
+        ],
         _position,
         writes=True,
     )

@@ -1,5 +1,6 @@
 -- Add entries and move the index of a log on, if it is where the caller saw it and the log has not
--- been forgotten or rewritten since. ARGV: 1 model, 2 after, 3 upto, 4 floor, 5 anew, 6… entries.
+-- been forgotten or rewritten since. ARGV: 1 model, 2 after, 3 upto, 4 floor, 5 anew, 6 how many the
+-- client compares, 7… entries. With one more than that, the engine compares them, if it can.
 local head = read_head()
 if head.trouble then
     return head.trouble
@@ -11,7 +12,7 @@ end
 if ARGV[5] == '1' then
     redis.call('UNLINK', index_keys())
 end
-local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by', 'count')
+local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by')
 if (tonumber(at[2]) or 0) ~= tonumber(ARGV[2]) or (at[1] or ARGV[1]) ~= ARGV[1] then
     return { 'position', at[1] or '', at[2] or '0', at[3] or '0' }
 end
@@ -40,30 +41,40 @@ local function add_words(entry)
     end
 end
 
--- Who compares the vectors of a log is decided with its first entry: an engine without vector sets
--- does not know the command, or does not let us use it.
-local function begin_with(entry)
-    if redis.call('EXISTS', entries) == 1 or #vector_of(entry) > DIMENSION_MAX then
-        return 'client'
-    end
-    return add_near(redis.pcall, entry) == 1 and 'engine' or 'client'
+local function add(entry)
+    add_near(redis.call, entry)
+    add_words(entry)
 end
 
-local by = at[4] or #ARGV >= 6 and begin_with(ARGV[6])
-if by == 'engine' then
-    for place = 6, #ARGV do
-        add_near(redis.call, ARGV[place])
-        add_words(ARGV[place])
+-- Let the engine compare from now on what the client has compared; false if it cannot. An engine
+-- without vector sets does not know the command, or does not let us use it.
+local function hand_over()
+    local kept = redis.call('LRANGE', entries, 0, -1)
+    local first = kept[1] or ARGV[7]
+    if #vector_of(first) > DIMENSION_MAX or add_near(redis.pcall, first) ~= 1 then
+        return false
     end
+    for _, entry in ipairs(kept) do
+        add(entry)
+    end
+    redis.call('UNLINK', entries)
+    return true
+end
+
+local by_engine, held, more = at[4] == 'engine', redis.call('LLEN', entries), #ARGV - 6
+if not by_engine and held <= tonumber(ARGV[6]) and held + more > tonumber(ARGV[6]) then
+    by_engine = hand_over()
+end
+if by_engine then
+    for place = 7, #ARGV do
+        add(ARGV[place])
+    end
+    redis.call('HSET', followed, 'by', 'engine', 'count', redis.call('VCARD', near))
 else
-    for from = 6, #ARGV, CHUNK do
+    for from = 7, #ARGV, CHUNK do
         redis.call('RPUSH', entries, unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
     end
 end
-local count = (tonumber(at[5]) or 0) + #ARGV - 5
-redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4], 'count', whole(count))
-if by then
-    redis.call('HSET', followed, 'by', by)
-end
+redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
 release_log(head)
 return { 'position', ARGV[1], ARGV[3], ARGV[4] }
