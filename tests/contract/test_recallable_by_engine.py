@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import SessionState
+from holdfast import SessionState, Store
 from holdfast.backends.redis import entries
 from holdfast.recall.commands import Search
 from holdfast.recall.vectors import pack
@@ -62,10 +61,10 @@ def store(open_store: Opener) -> AnyStore:
     return open_store(embedder=Letters())
 
 
-def test_the_engine_finds_what_comparing_all_here_finds(harness: ByEngine):
+def test_the_engine_finds_what_comparing_all_here_finds(harness: ByEngine, open_store: Opener):
     model = Letters()
     texts = [f"{a} {b} {n}" for n, a in enumerate(("tea", "milk", "rum")) for b in range(100)]
-    with holdfast.connect(harness.url, embedder=model) as store:
+    with open_store(embedder=model) as store:
         store.append("u", [say(text) for text in [*texts, " "]])
         store.wait_for("u")
         assert harness.compared_by_engine("u") == len(texts), "all but the one without a word"
@@ -74,6 +73,7 @@ def test_the_engine_finds_what_comparing_all_here_finds(harness: ByEngine):
             [one] = pack(model.embed([question]), model="", count=1, dimension=model.dimension)
             search = Search(b"u", "letters/64", one.vector, one.sketch, asked(question), 7)
             here = {seq: _cosine(one.vector, other.vector) for seq, other in enumerate(every, 1)}
+            assert isinstance(store, Store)
             candidates = store._backend.execute(search)
             for hit in candidates:
                 assert hit.nearness == pytest.approx(here[hit.seq], abs=1e-4), hit
@@ -106,16 +106,18 @@ class Silent:
         return [[0.0] * self.dimension for _ in texts]
 
 
-def test_a_text_without_any_direction_is_near_nothing_and_found_by_its_words(harness: ByEngine):
-    with holdfast.connect(harness.url, embedder=Silent()) as store:
+def test_a_text_without_any_direction_is_near_nothing_and_found_by_its_words(open_store: Opener):
+    with open_store(embedder=Silent()) as store:
         store.append("u", [say("tea"), say("milk")])
         [milk, tea] = store.recall("u", "milk", k=2)
     assert (milk.text, tea.text, tea.score) == ("milk", "tea", 0.0)
     assert 0 < milk.score < 1
 
 
-def test_vectors_leave_the_engine_with_what_they_were_made_of(harness: ByEngine):
-    with holdfast.connect(harness.url, embedder=Letters()) as store:
+def test_vectors_leave_the_engine_with_what_they_were_made_of(
+    harness: ByEngine, open_store: Opener
+):
+    with open_store(embedder=Letters()) as store:
         store.append("u", [say("tea"), say("milk")])
         store.remember("u", "likes tea")
         store.append("brief", say("soon gone"))
@@ -137,9 +139,9 @@ def test_vectors_leave_the_engine_with_what_they_were_made_of(harness: ByEngine)
 
 @pytest.mark.parametrize(("dimension", "by_engine"), [(4000, 2), (16_008, 0)])
 def test_vectors_that_are_too_long_for_the_engine_are_compared_by_the_client(
-    harness: ByEngine, dimension: int, by_engine: int
+    harness: ByEngine, open_store: Opener, dimension: int, by_engine: int
 ):
-    with holdfast.connect(harness.url, embedder=Letters(dimension=dimension)) as store:
+    with open_store(embedder=Letters(dimension=dimension)) as store:
         store.append("u", [say("tea with milk"), say("rum")])
         assert [hit.text for hit in store.recall("u", "tea", k=1)] == ["tea with milk"]
     assert harness.compared_by_engine("u") == by_engine

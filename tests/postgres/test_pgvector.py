@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Store
 from holdfast.backends.postgres import entries
 from tests import wheels
-from tests.contract.harness import say
+from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
 
 TEXTS = [f"the number is {number}" for number in range(60)]
@@ -55,7 +54,12 @@ def database(server: Any) -> Database:
     return Database(server)
 
 
-def best(store: Store) -> tuple[str, float]:
+def opened(url: str, model: Letters) -> AnyStore:
+    """The index follows when it is asked, and not by itself: calls of the model are counted."""
+    return Opener(SimpleNamespace(url=url), "sync")(embedder=model)
+
+
+def best(store: AnyStore) -> tuple[str, float]:
     """What fits best, and how well, as far as arithmetic of different kinds agrees."""
     [hit] = store.recall("u", "number 33", k=1)
     return hit.text, round(hit.score, 4)
@@ -66,14 +70,14 @@ def test_it_is_used_from_the_next_connect_on_and_nothing_is_embedded_again(
 ):
     monkeypatch.setattr(entries, "NEAR_BATCH", 25)
     model = Letters()
-    with holdfast.connect(database.url, embedder=model) as store:
+    with opened(database.url, model) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert database.copied() is None, "the role may not create the extension"
         database.query("CREATE EXTENSION vector")
         assert best(store) == before
     calls = model.calls
-    with holdfast.connect(database.url, embedder=model) as store:
+    with opened(database.url, model) as store:
         for there in (25, 50, 60, 60):
             assert best(store) == before, there
             assert database.copied() == there
@@ -88,7 +92,7 @@ def test_a_running_store_goes_on_when_it_is_dropped_and_the_next_one_makes_it_an
 ):
     database.query("CREATE EXTENSION vector")
     model = Letters()
-    with holdfast.connect(database.url, embedder=model) as store:
+    with opened(database.url, model) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert database.copied() == 60
@@ -101,7 +105,7 @@ def test_a_running_store_goes_on_when_it_is_dropped_and_the_next_one_makes_it_an
         store.append("u", say("a new beginning"))
         assert [hit.text for hit in store.recall("u", "number")] == ["a new beginning"]
     database.query("CREATE EXTENSION vector")
-    with holdfast.connect(database.url, embedder=model) as store:
+    with opened(database.url, model) as store:
         assert [hit.text for hit in store.recall("u", "number")] == ["a new beginning"]
         assert database.copied() == 1
 
@@ -109,7 +113,7 @@ def test_a_running_store_goes_on_when_it_is_dropped_and_the_next_one_makes_it_an
 def test_a_dump_restored_where_it_is_missing_is_whole(database: Database, server: Any):
     database.query("CREATE EXTENSION vector")
     model = Letters()
-    with holdfast.connect(database.url, embedder=model) as store:
+    with opened(database.url, model) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert database.copied() == 60
@@ -122,13 +126,43 @@ def test_a_dump_restored_where_it_is_missing_is_whole(database: Database, server
         None,
         [("60",)],
     )
-    with holdfast.connect(other.url, embedder=model) as store:
+    with opened(other.url, model) as store:
         assert best(store) == before
         assert model.calls == calls + 1, "the question only"
         store.append("u", say("said later"))
         assert store.recall("u", "said later", k=1)[0].text == "said later"
         assert store.forget("u").messages == 61
         assert other.query("SELECT count(*) FROM holdfast.entries") == [("0",)]
+
+
+class Backwards(Letters):
+    """Of the same dimension, but another model."""
+
+    def _row(self, text: str) -> list[float]:
+        return super()._row(text[::-1])
+
+
+def test_vectors_from_before_the_index_was_lost_are_neither_asked_nor_kept(database: Database):
+    database.query("CREATE EXTENSION vector")
+    with (
+        opened(database.url, Letters()) as store,
+        opened(database.url, Backwards(name="backwards")) as other,
+    ):
+        store.append("u", [say(text) for text in TEXTS])
+        before = best(store)
+        assert database.copied() == 60
+        for statement in (
+            "CREATE TABLE holdfast.empty (LIKE holdfast.entries INCLUDING ALL)",
+            "DROP TABLE holdfast.entries",
+            "ALTER TABLE holdfast.empty RENAME TO entries",
+            "ALTER TABLE holdfast.entries OWNER TO app",
+            "DELETE FROM holdfast.followed",
+            "DELETE FROM holdfast.words",
+        ):
+            database.query(statement)
+        assert best(other)[0] == before[0], "not by vectors of the other model"
+        assert other.forget("u").messages == 60
+        assert database.copied() == 0
 
 
 def run(program: str, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

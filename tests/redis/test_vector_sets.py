@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Store
 from holdfast.backends.redis import entries
-from tests.contract.harness import say
+from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
 
 TEXTS = [f"the number is {number}" for number in range(60)]
@@ -38,7 +37,12 @@ def kept(engine: Any) -> tuple[int, int]:
     return engine.call("VCARD", NEAR), engine.call("LLEN", ENTRIES)
 
 
-def best(store: Store) -> tuple[str, float]:
+def opened(url: str, model: Letters) -> AnyStore:
+    """The index follows when it is asked, and not by itself: calls of the model are counted."""
+    return Opener(SimpleNamespace(url=url), "sync")(embedder=model)
+
+
+def best(store: AnyStore) -> tuple[str, float]:
     """What fits best, and how well, as far as arithmetic of different kinds agrees."""
     [hit] = store.recall("u", "number 33", k=1)
     return hit.text, round(hit.score, 4)
@@ -46,12 +50,12 @@ def best(store: Store) -> tuple[str, float]:
 
 def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine: Any):
     model = Letters()
-    with holdfast.connect(forbidden(engine), embedder=model) as store:
+    with opened(forbidden(engine), model) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         assert kept(engine) == (0, 60)
     calls = model.calls
-    with holdfast.connect(engine.url, embedder=model) as store:
+    with opened(engine.url, model) as store:
         assert best(store) == before
         assert model.calls == calls + 1, "the question only"
         store.append("u", say("one more"))
@@ -64,20 +68,20 @@ def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine
 
 def test_vectors_survive_a_crash_with_the_log_and_none_is_made_again(engine: Any):
     model = Letters()
-    with holdfast.connect(engine.url, embedder=model) as store:
+    with opened(engine.url, model) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
     calls = model.calls
     engine.kill()
     engine.start()
-    with holdfast.connect(engine.url, embedder=model) as store:
+    with opened(engine.url, model) as store:
         assert kept(engine) == (60, 0)
         assert best(store) == before
         assert model.calls == calls + 1, "the question only"
 
 
 def test_vectors_that_are_gone_are_made_again_from_the_log(engine: Any):
-    with holdfast.connect(engine.url, embedder=Letters()) as store:
+    with opened(engine.url, Letters()) as store:
         store.append("u", [say(text) for text in TEXTS])
         before = best(store)
         engine.call("DEL", NEAR)
@@ -87,7 +91,7 @@ def test_vectors_that_are_gone_are_made_again_from_the_log(engine: Any):
 
 def test_a_small_log_is_handed_over_to_the_engine_when_it_grows(engine: Any):
     model = Letters()
-    with holdfast.connect(engine.url, embedder=model) as store:
+    with opened(engine.url, model) as store:
         store.append("u", [say(text) for text in TEXTS[:40]])
         before = best(store)
         assert kept(engine) == (0, 40)

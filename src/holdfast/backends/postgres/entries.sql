@@ -56,10 +56,13 @@ FROM s JOIN {schema}.entries e ON e.session = s.id
 LEFT JOIN worded w ON w.seq = e.seq
 
 -- name: search_near
--- All vectors are compared by pgvector. One row says whether it has all of them: number 0.
+-- All vectors are compared by pgvector. One row says whether it has all of them: number 0. It has, if
+-- its last is the last of the log, and what is written to `entries` is written to it.
 {worded}, kept AS MATERIALIZED (
     SELECT s.id, (SELECT max(e.seq) FROM {schema}.entries e WHERE e.session = s.id)
-        IS NOT DISTINCT FROM (SELECT max(n.seq) FROM {schema}.near n WHERE n.session = s.id) AS whole
+        IS NOT DISTINCT FROM (SELECT max(n.seq) FROM {schema}.near n WHERE n.session = s.id)
+        AND EXISTS (SELECT FROM pg_trigger t
+                    WHERE t.tgrelid = to_regclass('{schema}.entries') AND t.tgname = 'near_added') AS whole
     FROM s
 ), asked AS MATERIALIZED (
     SELECT (%s::text)::{vector}.halfvec AS near

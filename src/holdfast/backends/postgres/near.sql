@@ -7,8 +7,9 @@
 SELECT (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
         WHERE e.extname = 'vector'),
        EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector'),
-       (SELECT count(*) FROM pg_trigger WHERE tgrelid = to_regclass('{schema}.entries')
-        AND tgname IN ('near_added', 'near_gone', 'near_emptied')) = 3
+       (SELECT count(*) FROM pg_trigger WHERE (tgrelid = to_regclass('{schema}.entries')
+            AND tgname IN ('near_added', 'near_gone', 'near_emptied'))
+            OR (tgrelid = to_regclass('{schema}.messages') AND tgname = 'near_forgotten')) = 4
        AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{schema}.near')
                    AND attname = 'near' AND NOT attisdropped),
        coalesce(has_table_privilege(to_regclass('{schema}.near'), 'SELECT'), false)
@@ -82,6 +83,10 @@ REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION {schema}.near_
 
 CREATE OR REPLACE TRIGGER near_emptied AFTER TRUNCATE ON {schema}.entries
 FOR EACH STATEMENT EXECUTE FUNCTION {schema}.near_gone();
+
+-- Also where `entries` is one that was made anew, and has no triggers yet.
+CREATE OR REPLACE TRIGGER near_forgotten AFTER DELETE ON {schema}.messages
+REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION {schema}.near_gone();
 
 -- Bring the copy of a log on, if it is one that was indexed without the extension.
 CREATE OR REPLACE FUNCTION {schema}.follow_near(
