@@ -5,7 +5,7 @@ Done once per store, with a connection of its own, before the first command.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -64,9 +64,8 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
         try:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
-            promise = Promise(*(str(value or "") for value in row.fetchone() or ()))
-            if not promise.read_only:
-                promise = replace(promise, vector_types=near.offer(link, address.schema))
+            settings = [str(value or "") for value in row.fetchone() or ()]
+            promise = Promise(*settings, vector_types=near.offer(link, address.schema))
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
