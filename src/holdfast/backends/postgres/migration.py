@@ -65,7 +65,7 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
             settings = [str(value or "") for value in row.fetchone() or ()]
-            promise = Promise(*settings, vector_types=near.offer(link, address.schema))
+            promise = Promise(*settings, near.offer(link, address.schema))
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
