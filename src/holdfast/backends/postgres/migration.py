@@ -29,8 +29,10 @@ MIGRATION_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The settings of a server that decide what an ack survives."""
+    """The settings of a server that decide what an ack survives; and who compares vectors."""
 
+    vector_types: str | None
+    """Where the types of pgvector are, if the server does."""
     fsync: str
     synchronous_commit: str
     synchronous_standby_names: str
@@ -38,8 +40,6 @@ class Promise:
     read_only: str
     unlogged: str
     """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
-    vector_types: str | None = None
-    """Where the types of pgvector are, if vectors are compared by the server."""
 
     def reached(self, require: Durability) -> Durability:
         """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""
@@ -64,8 +64,8 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
         try:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
-            settings = [str(value or "") for value in row.fetchone() or ()]
-            promise = Promise(*settings, near.offer(link, address.schema))
+            types = near.offer(link, address.schema)
+            promise = Promise(types, *(str(value or "") for value in row.fetchone() or ()))
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
