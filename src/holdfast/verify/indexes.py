@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import lanes_of
 from holdfast.connection import log_and_index
+from holdfast.verify import records
 from holdfast.verify.claims import Claim, NotClaimed
 from holdfast.verify.engines.drivers import redis_client
 from holdfast.verify.target import Index
@@ -82,7 +83,10 @@ def index_of(url: str, namespace: str, other_model: Callable[[], Any]) -> Index:
         with held(scope) as index:
             return index.vectors
 
-    return Index(lose=lose, count=count, other_model=other_model)
+    def derived(scope: str) -> int:
+        return records.count_beside(url, namespace, scope)
+
+    return Index(lose=lose, count=count, derived=derived, other_model=other_model)
 
 
 @contextlib.contextmanager
