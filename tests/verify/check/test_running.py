@@ -45,7 +45,7 @@ def test_a_store_that_hangs_ends_in_unknown_within_its_bound():
     assert result.verdict is Verdict.UNKNOWN
     assert "did not return" in result.promises["ordered"].because, tell(result)
     assert "hangs" in result.promises["faithful"].because
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 100
 
 
 def test_a_store_that_hangs_while_it_is_opened_ends_in_unknown():

@@ -211,8 +211,12 @@ def our_summaries(lines: Iterable[str], session: str) -> Iterator[Summary]:
     """The summaries of a session, out of an export of one of our stores."""
     wanted = lanes_of(session.encode("utf-8", "surrogatepass"))[1]
     reader = transfer.Reader()
-    for moved in map(reader.feed, lines):
-        for seq, record in moved.copy.rows if moved is not None and moved.name == wanted else ():
+    for line in lines:
+        moved = reader.feed(line)
+        if moved is None:
+            continue
+        reader.count(moved, written=True)
+        for seq, record in moved.copy.rows if moved.name == wanted else ():
             message = codec.decode(record, seq)
             made = message.extra["from"]
             yield Summary(str(message.content), made["first"], made["last"])

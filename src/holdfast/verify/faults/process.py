@@ -104,6 +104,15 @@ def users_of(directory: Path) -> list[int]:
     return [pid for pid in _pids() if any(_within(path, root) for path in _paths_of(pid))]
 
 
+def waited_for_cpu_s(pid: int) -> float:
+    """How long a process was ready to run while others did; 0 where nobody knows, or it is gone."""
+    try:
+        _, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text("ascii").split()
+    except (OSError, ValueError):
+        return 0.0
+    return int(waited_ns) / 1e9
+
+
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[Mapping[int, int]]:
     """The pidfds of the whole tree, every process in state T, and no new one forked."""

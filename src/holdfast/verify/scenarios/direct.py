@@ -77,8 +77,10 @@ def run_probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
             if "landed" in event:
                 bench.landed(event.get("fault", scenario.name), event["landed"])
         tried = [event for event in found if event["verdict"] != probes.LEFT_OUT]
+        # One that broke off has not asked everything, whatever it had found by then.
+        broke_off = bench.unknown(scenario, crew.trouble[0]) if crew.trouble else []
         return Outcome(
-            [_finding(scenario, event) for event in tried],
+            [*(_finding(scenario, event) for event in tried), *broke_off],
             hung=crew.hung,
             untried=[(e["promise"], e["because"]) for e in found if e not in tried],
         )

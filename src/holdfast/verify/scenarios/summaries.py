@@ -48,8 +48,9 @@ class SummaryAtLine(CrashAtLine):
                 f"{torn[0].torn}"
             )
             return Finding("recallable", Verdict.BROKEN, words, self.name, evidence)
-        if crew.trouble or not explored:
-            why = crew.trouble[0] if crew.trouble else visits.words()
+        stuck = [visit.stuck for visit in visits.visits if visit.stuck]
+        if stuck or crew.trouble or not explored:
+            why = [*stuck, *crew.trouble, visits.words()][0]
             return Finding("recallable", Verdict.UNKNOWN, f"{self.name}: {why}", self.name)
         kept = f"every message is told by one summary, {visits.words()} inside summarize()"
         return Finding("recallable", Verdict.KEPT, kept, self.name, evidence)

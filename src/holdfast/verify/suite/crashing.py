@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 from holdfast.verify.adapters.plain import Client
-from holdfast.verify.lines import Point, Trail, code_of, watching
+from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.suite.judging import cannot, new_session
 from holdfast.verify.suite.peers import WAIT_S, fork
 from holdfast.verify.target import Target
 
-LINES_MAX: Final = 32
+LINES_MAX: Final = 16
 """So many lines are tried, evenly over all that the call passes."""
 
 Call = Callable[[Client, str], object]
@@ -23,37 +24,41 @@ Call = Callable[[Client, str], object]
 def crashes(target: Target, prepare: Call, struck: Call) -> list[str]:
     """End a process at one line of `struck` after another; the sessions in which that happened.
 
-    Each opens the store by itself, and `prepare`s before the line. Left out, aloud, where the
-    store has no lines of its own.
+    Each opens the store by itself, and finds a session that another one has prepared. Have
+    none open meanwhile. Left out, aloud, where the store has no lines of its own.
     """
-    session = new_session()
+    with Client(target) as client:
+        code = code_of(client.store, target.code)
 
-    def ended(at: int) -> int:
-        name = f"{session}-{at}"
-        return _ended(
-            target, lambda client: prepare(client, name), lambda client: struck(client, name), at
-        )
+    def ended(work: Callable[[Client], object], *, at: int = 0) -> int:
+        return _ended(target, code, work, at)
 
-    lines = ended(0)
-    places = sorted({1 + number * lines // LINES_MAX for number in range(LINES_MAX)})
-    struck_in = [f"{session}-{at}" for at in places if ended(at) == -signal.SIGKILL]
+    name = new_session()
+    first, *sessions = [f"{name}-{number}" for number in range(LINES_MAX + 1)]
+    ended(lambda client: [prepare(client, each) for each in (first, *sessions)])
+    lines = max(ended(lambda client: struck(client, first)), 0)
+    places = {1 + number * lines // LINES_MAX: each for number, each in enumerate(sessions)}
+    struck_in = [
+        session
+        for at, session in places.items()
+        if ended(functools.partial(_in, session, struck), at=at) == -signal.SIGKILL
+    ]
     if not struck_in:
         cannot("no line of the store's own was executed")
     return struck_in
 
 
-def _ended(
-    target: Target,
-    prepare: Callable[[Client], object],
-    struck: Callable[[Client], object],
-    at: int,
-) -> int:
+def _in(session: str, call: Call, client: Client) -> None:
+    call(client, session)
+
+
+def _ended(target: Target, code: Code, work: Callable[[Client], object], at: int) -> int:
     """How many lines it passed, where it came to its end; otherwise by which signal it ended."""
     passed, theirs = os.pipe()
     child = fork()
     if not child:
         os.close(passed)
-        _crash(target, prepare, struck, at, theirs)
+        _crash(target, code, work, at, theirs)
     os.close(theirs)
     with os.fdopen(passed, "rb") as words:
         said = words.read()
@@ -62,11 +67,7 @@ def _ended(
 
 
 def _crash(
-    target: Target,
-    prepare: Callable[[Client], object],
-    struck: Callable[[Client], object],
-    at: int,
-    pipe: int,
+    target: Target, code: Code, work: Callable[[Client], object], at: int, pipe: int
 ) -> NoReturn:
     """The whole life of a child: never returns, and nothing of the parent's happens twice."""
     passed = 0
@@ -77,19 +78,17 @@ def _crash(
         if passed == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    code = 1
+    trail = Trail(count)
+    exit_code = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, WAIT_S)
-        with Client(target) as first:
-            prepare(first)
-            roots = code_of(first.store, target.code)
-        trail = Trail(count)
-        with watching(roots, trail), Client(target) as client:
+        # Before it is opened, so that the threads which that starts are watched as well.
+        with watching(code, trail), Client(target) as client:
             trail.armed = True
-            struck(client)
+            work(client)
             trail.armed = False
         os.write(pipe, b"%d" % passed)
-        code = 0
+        exit_code = 0
     finally:
-        os._exit(code)
+        os._exit(exit_code)
