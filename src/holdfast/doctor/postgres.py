@@ -70,7 +70,10 @@ class _Look:
             sound=opinion.sound(),
             facts=facts,
             unseen=tuple(self._unseen),
-            measures=tuple(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
+            measures=(
+                *(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
+                *(ours.measures() if ours is not None else ()),
+            ),
             ours=self._level(seen),
         )
 
@@ -194,12 +197,14 @@ class _Look:
 
 def _read(found: Books, name: bytes, rows: list[Any]) -> None:
     """The newest records of one session: without a gap, and up to its last number."""
-    _, floor, last, *_ = rows[0]
+    _, floor, last, upto, of_floor, *_ = rows[0]
     records = [(seq, record) for *_, seq, record in rows if seq is not None]
     wanted = list(range(last - min(last - floor, RECORDS_MAX) + 1, last + 1))
     if [seq for seq, _ in records] != wanted:
         found.torn.append(f"{name.decode('utf-8', 'backslashreplace')!r} lacks some of {wanted}")
     found.read(name, records)
+    if upto is not None:
+        found.follow(last, floor, upto, of_floor)
 
 
 def _facts(seen: PostgresSeen) -> dict[str, str]:

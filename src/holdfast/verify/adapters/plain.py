@@ -285,8 +285,9 @@ def _text(hit: Any) -> str:
 def _summary(found: Any) -> Summary:
     """Take a dictionary, or an object, that has all three."""
     names = ("text", "first", "last")
-    has = found.get if isinstance(found, Mapping) else lambda name: getattr(found, name, None)
-    text, first, last = (has(name) for name in names)
+    if not isinstance(found, Mapping):
+        found = {name: getattr(found, name, None) for name in names}
+    text, first, last = (found.get(name) for name in names)
     if not (isinstance(text, str) and isinstance(first, int) and isinstance(last, int)):
         raise UsageError(
             f"summaries() returned {type(found).__name__}; a summary has a text, and the places "

@@ -113,6 +113,11 @@ def waited_for_cpu_s(pid: int) -> float:
     return int(waited_ns) / 1e9
 
 
+def waits_for_disk(pid: int) -> bool:
+    """Whether a process is in a call that nothing can interrupt: mostly a sync to a busy disk."""
+    return _state(pid) == "D"
+
+
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[Mapping[int, int]]:
     """The pidfds of the whole tree, every process in state T, and no new one forked."""

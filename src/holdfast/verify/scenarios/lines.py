@@ -76,7 +76,7 @@ class CrashAtLine(Scenario):
     name = "crash-at-line"
     about = "the application is ended at one line of the store after another"
     fault: str = "crash-at-line"
-    tests = ("durable", "atomic", "exactly-once", "forgotten", "loud")
+    tests: tuple[str, ...] = ("durable", "atomic", "exactly-once", "forgotten", "loud")
     patient = True
     strike = "kill-app"
     happened = "the application ended"

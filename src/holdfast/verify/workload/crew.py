@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast.errors import VerifyError
-from holdfast.verify.faults.process import waited_for_cpu_s
+from holdfast.verify.faults.process import waited_for_cpu_s, waits_for_disk
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.spec import TargetSpec
@@ -159,8 +159,7 @@ class Crew:
             if condition():
                 return True
             passed_s = time.monotonic() - begin
-            # Whoever waits for a processor does not hang: a busy machine is no finding.
-            if passed_s > limit_s and passed_s > limit_s + self._starved_s(before, limit_s):
+            if passed_s > limit_s and passed_s > limit_s + self._conceded_s(before, limit_s):
                 return False
             time.sleep(_POLL_S)
 
@@ -169,10 +168,13 @@ class Crew:
         pids = [client.process.pid for client in self.clients]
         return {pid: waited_for_cpu_s(pid) for pid in pids}
 
-    def _starved_s(self, before: dict[int, float], limit_s: float) -> float:
-        """How long the one that waited longest has done so since; only so much is conceded."""
+    def _conceded_s(self, before: dict[int, float], limit_s: float) -> float:
+        """Whoever waits for a processor or a disk does not hang: a busy machine is no finding."""
+        most_s = _STARVED_MAX * limit_s
+        if any(waits_for_disk(client.process.pid) for client in self.clients):
+            return most_s
         since = [waited_s - before.get(pid, 0.0) for pid, waited_s in self._starved().items()]
-        return min(max(since, default=0.0), _STARVED_MAX * limit_s)
+        return min(max(since, default=0.0), most_s)
 
     def until_acknowledged(self, count: int) -> bool:
         """Until so many appends more were acknowledged; False also if nobody is left to."""
