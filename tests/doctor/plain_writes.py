@@ -11,7 +11,6 @@ import psycopg
 import redis
 
 from holdfast.doctor import Soundness
-from holdfast.verify.engines import PowerCuttable
 
 WRITES = 50
 CUTS_MAX = 5
@@ -96,7 +95,7 @@ def chroma(engine: Any, path: str, body: object | None) -> Any:
 
 def agrees(engine: Any, said: Soundness) -> None:
     """Cut the power: nothing is lost where that was said, and something is where it was not."""
-    assert isinstance(engine, PowerCuttable)
+    assert engine.has_power
     for _ in range(CUTS_MAX):
         acknowledged = write_plainly(engine)
         engine.power_cut()
