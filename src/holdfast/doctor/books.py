@@ -49,10 +49,10 @@ class Books:
         behind = last - max(upto, floor) if of_floor in (None, floor) else last - floor
         self.index_lag = (self.index_lag or 0) + max(0, behind)
 
-    def measures(self) -> list[Measure]:
+    def measures(self, where: str) -> list[Measure]:
         """What changes from look to look."""
         lag = self.index_lag
-        return [] if lag is None else [Measure("index_lag_records", lag, "sampled sessions")]
+        return [] if lag is None else [Measure("index_lag_records", lag, where)]
 
     def facts(self) -> dict[str, str]:
         """In words."""

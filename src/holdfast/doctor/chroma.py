@@ -116,7 +116,7 @@ def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
         findings=ordered([*told.findings, *notes]),
         facts=facts,
         unseen=tuple(unseen),
-        measures=(*told.measures, *found.measures()),
+        measures=(*told.measures, *found.measures(str(index))),
     )
 
 

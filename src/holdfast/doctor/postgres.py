@@ -72,7 +72,7 @@ class _Look:
             unseen=tuple(self._unseen),
             measures=(
                 *(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
-                *(ours.measures() if ours is not None else ()),
+                *(ours.measures(self._where()) if ours is not None else ()),
             ),
             ours=self._level(seen),
         )

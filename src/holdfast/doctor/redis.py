@@ -230,7 +230,7 @@ class _Look:
         if int(info.get("maxmemory", 0)):
             ratio = int(info["used_memory"]) / int(info["maxmemory"])
             measures.append(Measure("memory_used_ratio", ratio, str(self._address)))
-        measures += ours.measures() if ours is not None else []
+        measures += ours.measures(str(self._address)) if ours is not None else []
         return Audit(
             engine="valkey" if info.get("server_name") == "valkey" else "redis",
             where=str(self._address),

@@ -92,7 +92,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
         sound=opinion.sound(),
         facts=facts,
         unseen=tuple(unseen),
-        measures=tuple(found.measures() if found is not None else ()),
+        measures=tuple(found.measures(str(path)) if found is not None else ()),
         ours=durability_on(seen.place.kind) if ours else None,
     )
 

@@ -163,6 +163,16 @@ class Crew:
                 return False
             time.sleep(_POLL_S)
 
+    def watch(self, for_s: float) -> None:
+        """Take in what the clients record, for so long."""
+        end_s = time.monotonic() + for_s
+        while True:
+            for client in self.clients:
+                client.read()
+            if time.monotonic() >= end_s:
+                return
+            time.sleep(_POLL_S)
+
     def _starved(self) -> dict[int, float]:
         """How long each client has waited for a processor so far."""
         pids = [client.process.pid for client in self.clients]
@@ -228,7 +238,7 @@ class Crew:
         What was answered meanwhile was answered by a machine that was no longer there, so its
         outcome is unknown. Operations of clients that died with it will never be done.
         """
-        self.until(lambda: False, within_s=0)
+        self.watch(0)
         self._dark.append((since_ns, time.monotonic_ns()))
         caught = [
             (client, number)
