@@ -105,12 +105,13 @@ def users_of(directory: Path) -> list[int]:
 
 
 def waited_for_cpu_s(pid: int) -> float:
-    """How long a process was ready to run while others did; 0 where nobody knows, or it is gone."""
-    try:
-        _, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text("ascii").split()
-    except (OSError, ValueError):
-        return 0.0
-    return int(waited_ns) / 1e9
+    """How long a thread of it was ready to run while others did; 0 where nobody knows."""
+    longest_ns = 0
+    with contextlib.suppress(OSError, ValueError):  # it is gone, or this kernel does not tell
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            _, waited_ns, _ = (thread / "schedstat").read_text("ascii").split()
+            longest_ns = max(longest_ns, int(waited_ns))
+    return longest_ns / 1e9
 
 
 def waits_for_disk(pid: int) -> bool:
