@@ -11,11 +11,13 @@ from typing import Final, NoReturn
 from holdfast.verify.adapters.plain import Client
 from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.suite.judging import cannot, new_session
-from holdfast.verify.suite.peers import WAIT_S, fork
+from holdfast.verify.suite.peers import fork
 from holdfast.verify.target import Target
 
 LINES_MAX: Final = 16
 """So many lines are tried, evenly over all that the call passes."""
+LIFE_S: Final = 120.0
+"""No child lives longer, whatever happens to it."""
 
 Call = Callable[[Client, str], object]
 """Something that a client does in a session."""
@@ -35,7 +37,8 @@ def crashes(target: Target, prepare: Call, struck: Call) -> list[str]:
 
     name = new_session()
     first, *sessions = [f"{name}-{number}" for number in range(LINES_MAX + 1)]
-    ended(lambda client: [prepare(client, each) for each in (first, *sessions)])
+    if ended(lambda client: [prepare(client, each) for each in (first, *sessions)]) <= 0:
+        cannot("the process that was to prepare it passed no line of the store, or ended")
     lines = max(ended(lambda client: struck(client, first)), 0)
     places = {1 + number * lines // LINES_MAX: each for number, each in enumerate(sessions)}
     struck_in = [
@@ -82,7 +85,7 @@ def _crash(
     exit_code = 1
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, WAIT_S)
+        signal.setitimer(signal.ITIMER_REAL, LIFE_S)
         # Before it is opened, so that the threads which that starts are watched as well.
         with watching(code, trail), Client(target) as client:
             trail.armed = True
