@@ -223,6 +223,15 @@ def test_our_own_records_are_sampled(server: Server):
     assert "'b' lacks some of [1, 2]" in damaged
 
 
+def test_records_of_an_older_schema_are_not_called_undamaged(server: Server):
+    with holdfast.connect(server.url) as store:
+        store.append("a", Message("user", "x"))
+    server.run("DELETE FROM holdfast.holdfast_schema WHERE version > 1")
+    found = audit(server.url)
+    assert found.sound[Hazard.DAMAGE] is Soundness.UNKNOWN
+    assert "records of holdfast: they are in schema 1" in found.unseen
+
+
 def test_it_never_writes(server: Server):
     with holdfast.connect(server.url) as store:
         store.append("a", Message("user", "x"))

@@ -27,6 +27,8 @@ class Books:
     """Sessions whose records are not those that their head counts."""
     leftovers: int = 0
     """Sessions that have expired and still take room."""
+    unread: bool = False
+    """Its tables are of another release, so that no record could be looked at."""
     index_lag: int | None = None
     """Records of the sample that the recall index has not seen; None where there is no index."""
 
@@ -70,7 +72,7 @@ def judge(books: Books | None) -> Opinion:
     """Findings about our own store; None: there is none, and others' records are not for us to read."""
     if books is None:
         return Opinion(unknown={Hazard.DAMAGE})
-    found = Opinion()
+    found = Opinion(unknown={Hazard.DAMAGE} if books.unread else set())
     if books.schema > books.known:
         found.findings.append(_newer(books))
     for names, what in ((books.damaged, "cannot be read"), (books.torn, "are not all there")):

@@ -144,6 +144,8 @@ class _Look:
             return None
         found = Books(versions[0][0] or 0, SCHEMA_VERSION)
         if found.schema != SCHEMA_VERSION:
+            found.unread = True
+            self._unseen.append(f"records of holdfast: they are in schema {found.schema}")
             return found
         leftovers = self._ask("leftovers", "expired sessions of holdfast")
         found.leftovers = leftovers[0][0] if leftovers else 0
