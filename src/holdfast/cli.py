@@ -262,7 +262,7 @@ def check(
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
-    work, shown = (kit.check, report) if not order.all_configs else _card(report_file)
+    work, shown = (kit.check, report) if not order.all_configs else _card()
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
@@ -284,10 +284,8 @@ def check(
     ctx.exit(result.exit_code)
 
 
-def _card(report_file: Path | None) -> tuple[Any, Any]:
+def _card() -> tuple[Any, Any]:
     """How a durability card is made, and how it is shown."""
-    if report_file is not None:
-        raise UsageError("--report draws one check: for a durability card take --json")
     from holdfast.verify import card  # noqa: PLC0415 - the kit loads when used
     from holdfast.verify.report import card as shown  # noqa: PLC0415
 
