@@ -56,5 +56,5 @@ def visit(chat_page, shared_browser) -> Callable[..., Any]:
 @pytest.fixture
 def client() -> Iterator[Callable[[Any], Client]]:
     """A person who speaks to the service without a page."""
-    with httpx.Client(timeout=20) as shared:
+    with httpx.Client(timeout=60) as shared:
         yield lambda service: Client(shared, service.url)

@@ -245,7 +245,7 @@ def test_a_directory_that_vanished_is_said_aloud_and_waited_for(serve, client):
 
 
 def test_many_people_at_once_stay_apart(running):
-    with httpx.Client(timeout=20) as http:
+    with httpx.Client(timeout=60) as http:
         people = [Client(http, running.url) for _ in range(12)]
         asking = [
             threading.Thread(target=one.say, args=(f"My number is {at}", f"key-0000-0000-{at:04}"))
