@@ -24,6 +24,10 @@ HINTS = [
     ("chat", 2, "chat"),
     ("engines --provider docker", 0, "docker"),
 ]
+INTEGRATIONS = {
+    f"holdfast.integrations.{extra.replace('-', '_')}": extra
+    for extra in ("langchain", "langgraph", "llama-index", "openai-agents")
+}
 EACH = """
 import contextlib, io, json, sys
 import holdfast.doctor, holdfast.verify.check  # they load without any extra
@@ -109,5 +113,9 @@ def test_the_core_works_alone_and_names_the_extra_of_what_it_lacks(wheel: Path, 
     for (command, code, extra), (ended, said) in zip(HINTS, outcomes, strict=True):
         assert ended == code, (command, said)
         assert f"pip install 'holdfast[{extra}]'" in said, command
+    for module, extra in INTEGRATIONS.items():
+        assert (
+            f"pip install 'holdfast[{extra}]'" in clean("python", "-c", f"import {module}").stderr
+        )
     recall = "import holdfast; holdfast.connect('sqlite:///memory.db').recall('user-42', 'name')"
     assert "pip install 'holdfast[recall]'" in clean("python", "-c", recall).stderr

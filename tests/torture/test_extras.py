@@ -94,7 +94,40 @@ import subprocess, sys
 site = [sys.executable, "-m", "mkdocs", "build", "--quiet", "-f", "{ROOT}/mkdocs.yml", "-d"]
 assert subprocess.run([*site, __import__("os").getcwd() + "/site"]).returncode == 0
 """
+FRAMES = """
+import asyncio, holdfast
+store = holdfast.connect("sqlite:///memory.db")
+{body}
+"""
+LANGCHAIN = """
+from holdfast.integrations.langchain import HoldfastChatMessageHistory
+from langchain_core.messages import HumanMessage
+history = HoldfastChatMessageHistory("user-42", store)
+history.add_messages([HumanMessage("hello")])
+assert history.messages[0].content == "hello"
+"""
+LANGGRAPH = """
+from holdfast.integrations.langgraph import HoldfastSaver
+assert list(HoldfastSaver(store).list({"configurable": {"thread_id": "t"}})) == []
+"""
+LLAMA_INDEX = """
+from holdfast.integrations.llama_index import HoldfastChatStore
+from llama_index.core.llms import ChatMessage
+chats = HoldfastChatStore(store)
+chats.add_messages("user-44", [ChatMessage("hello")])
+assert chats.get_messages("user-44")[0].content == "hello"
+"""
+OPENAI_AGENTS = """
+from holdfast.integrations.openai_agents import HoldfastSession
+session = HoldfastSession("user-43", store)
+asyncio.run(session.add_items([{"role": "user", "content": "hello"}]))
+assert len(store.history("user-43")) == 1
+"""
 USES = {
+    "langchain": FRAMES.format(body=LANGCHAIN),
+    "langgraph": FRAMES.format(body=LANGGRAPH),
+    "llama-index": FRAMES.format(body=LLAMA_INDEX),
+    "openai-agents": FRAMES.format(body=OPENAI_AGENTS),
     "redis": ENGINE.format(kind="redis", more=", config='aof-always'"),
     "postgres": ENGINE.format(kind="postgres", more=""),
     "recall": REMEMBERS.format(url="sqlite:///memory.db"),
