@@ -8,6 +8,7 @@ dropped and built anew from the log. One collection belongs to one log.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import Command
-from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, UsageError
+from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, StoreClosed, UsageError
 from holdfast.recall.commands import Candidate, Erase, Extend, Followed, Position, Search
 from holdfast.recall.vectors import unpack
 
@@ -48,11 +49,16 @@ class ChromaIndex:
         self._client: Any = None
         self._known: dict[bytes, tuple[Any, Position]] = {}
         self._turn = threading.RLock()
+        self._process = os.getpid()
         _driver()
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command; once more with a new client if Chroma's own state was bad."""
         step = _STEPS[type(command)]
+        if self._process != os.getpid():
+            raise StoreClosed(
+                "Chroma does not cross a fork: connect again in the child", backend=BACKEND
+            )
         with self._turn:
             try:
                 return cast("R", self._try(step, command))
@@ -66,9 +72,10 @@ class ChromaIndex:
                 return cast("R", Position())  # it follows nothing as it is, and is built anew
 
     def close(self) -> None:
-        """Let go of it."""
-        with self._turn:
-            self._let_go()
+        """Let go of it; what was opened before a fork is the parent's."""
+        if self._process == os.getpid():
+            with self._turn:
+                self._let_go()
 
     def followed(self, command: Followed) -> Position:
         """What the collection's own notes say, if it has as many entries as they say."""

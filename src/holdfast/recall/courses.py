@@ -81,6 +81,12 @@ def mind(embedder: object, summarizer: object) -> Mind:
     return Mind(embedders.choose(embedder), summaries.choose(summarizer))
 
 
+def logs_of(scope: str) -> tuple[bytes, bytes]:
+    """What is recalled from: the messages of a scope, and its memories."""
+    session = operations.session_bytes(scope)
+    return session, lanes_of(session)[0]
+
+
 def remember(
     scope: str,
     text: object,
@@ -106,9 +112,8 @@ def recall(
     mind: Mind, scope: str, query: str, k: int, since: datetime | None, keep: Filter | None
 ) -> Course[Recalled]:
     """Of `Store.recall`."""
-    session = operations.session_bytes(scope)
+    logs = logs_of(scope)
     _check(query, k, since)
-    logs = (session, lanes_of(session)[0])
     limit = limits.RECALL_FILTERED_MAX if since or keep else max(SEARCH_MIN, 2 * k)
     known: Known = {}
     ranked, left = yield from _ranked(mind, logs, query, limit, known)
@@ -252,25 +257,28 @@ def forget(session: str) -> Course[Removed]:
 
 def index_lag(mind: Mind, scope: str) -> Course[int]:
     """Of `Store.index_lag`."""
-    session = operations.session_bytes(scope)
-    messages = yield from lag(session, mind.embedder)
-    memories = yield from lag(lanes_of(session)[0], mind.embedder)
-    return messages + memories
+    left = 0
+    for log in logs_of(scope):
+        left += yield from lag(log, mind.embedder)
+    return left
 
 
-def wait_for(mind: Mind, scope: str, timeout_s: float) -> Course[int]:
-    """Of `Store.wait_for`."""
-    session = operations.session_bytes(scope)
-    logs = (session, lanes_of(session)[0])
-    return (yield from catch_up(logs, mind.embedder, timeout_s=timeout_s))
+def wait_for(mind: Mind, scope: str, seq: int | Ack | None, timeout_s: float) -> Course[int]:
+    """Of `Store.wait_for`. Messages and memories have numbers of their own: both go that far."""
+    logs = logs_of(scope)
+    upto = operations.check_number(seq.last if isinstance(seq, Ack) else seq, "seq")
+    if upto is not None:
+        known = yield from _facts(logs)
+        last = max(facts.last for facts in known)
+        if upto > last:
+            raise UsageError(f"{scope!r} has given no number {upto} yet; its last is {last}")
+    return (yield from catch_up(logs, mind.embedder, timeout_s=timeout_s, seq=upto))
 
 
 def reindex(mind: Mind, scope: str | None) -> Course[int]:
     """Of `Store.reindex`: one log after another, each complete before the next."""
     if scope is not None:
-        session = operations.session_bytes(scope)
-        logs = (session, lanes_of(session)[0])
-        return (yield from catch_up(logs, mind.embedder, timeout_s=REINDEX_S, anew=True))
+        return (yield from catch_up(logs_of(scope), mind.embedder, timeout_s=REINDEX_S, anew=True))
     done = 0
     for lane in (b"", MEMORIES):
         after: bytes | None = None
