@@ -26,6 +26,8 @@ BACKEND: Final = "chroma"
 PORT: Final = 8000
 REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
+_FORGOTTEN_MAX: Final = 10_000
+"""Forgotten logs of which something may still be on its way from another thread."""
 
 
 class ChromaIndex:
@@ -48,6 +50,7 @@ class ChromaIndex:
         self._namespace = namespace
         self._client: Any = None
         self._known: dict[bytes, tuple[Any, Position]] = {}
+        self._forgotten: dict[bytes, int] = {}
         self._turn = threading.RLock()
         self._process = os.getpid()
         _driver()
@@ -94,6 +97,8 @@ class ChromaIndex:
 
     def extend(self, command: Extend) -> Position:
         """Entries first, then the note: a crash between the two repeats what changes nothing."""
+        if command.floor < self._forgotten.get(command.session, 0):
+            return Position()  # it was read before, and comes too late
         if command.anew:
             self.erase(Erase(command.session))
         there = self.followed(Followed(command.session))
@@ -141,6 +146,10 @@ class ChromaIndex:
     def erase(self, command: Erase) -> None:
         """Drop the collection of a log; nothing if there is none."""
         self._known.pop(command.session, None)
+        if command.upto:
+            self._forgotten[command.session] = command.upto
+            while len(self._forgotten) > _FORGOTTEN_MAX:
+                del self._forgotten[next(iter(self._forgotten))]
         if self._collection(command.session) is not None:
             self._opened().delete_collection(self._name(command.session))
 

@@ -241,11 +241,11 @@ def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
 
 def forget(session: str) -> Course[Removed]:
     """Of `Store.forget` where the index is not in the log's engine: it comes after the log."""
-    name = operations.session_bytes(session)
-    removed: Removed = yield Forget(name)
+    removed: Removed = yield Forget(operations.session_bytes(session))
     try:
-        for log in (name, *lanes_of(name)[:1]):
-            yield Erase(log)
+        for log in logs_of(session):
+            facts: Facts = yield Look(log)
+            yield Erase(log, facts.last - facts.count)
     except HoldfastError as error:
         raise OutcomeUnknown(
             f"the session is erased from the log for good, but not from its index ({error}). "

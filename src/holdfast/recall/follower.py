@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 from holdfast.commands import AsyncBackend, Backend, Command, Facts, Look
 from holdfast.drive import Index, carry_out, index_for, walk
 from holdfast.errors import StoreClosed
-from holdfast.recall.commands import Followed, Position
+from holdfast.recall.commands import Erase, Followed, Position
 from holdfast.recall.embedders import Embedder
 from holdfast.recall.following import Course, follow, model_of
 
@@ -35,7 +35,7 @@ TURN_S: Final = 0.1
 LOGS_MAX: Final = 10_000
 """Logs that wait to be followed; of one more, the next recall takes care."""
 GATHER_S: Final = 0.05
-REST: Final = 2.0
+REST: Final = 3.0
 """While appends arrive: rest for so many times as long as the work took."""
 IDLE_S: Final = 1.0
 """With nothing to do for so long, the thread ends; the next append starts another."""
@@ -134,7 +134,8 @@ class Follower:
         while (log := self._next(rest_s)) is not None:
             noted, begin_s = self._noted, time.monotonic()
             try:
-                left = walk(_a_little(log, self._embedder), self, None)
+                course = _a_little(log, self._embedder, apart=self._index is not None)
+                left = walk(course, self, None)
             except StoreClosed:
                 break
             except Exception:  # noqa: BLE001 - an embedder may raise anything; recall says what
@@ -176,11 +177,12 @@ class Follower:
             self._start()
 
 
-def _a_little(log: bytes, embedder: Embedder) -> Course[int]:
+def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Course[int]:
     """Follow for a moment; how many records are left.
 
     An index with vectors of another model is left to whoever recalls: two programs with different
-    models would take it from one another with every append.
+    models would take it from one another with every append. One that is `apart` from the log does
+    not see that another process forgets meanwhile what is on its way here.
     """
     position: Position = yield Followed(log)
     if position.model not in {"", model_of(embedder)}:
@@ -188,6 +190,10 @@ def _a_little(log: bytes, embedder: Embedder) -> Course[int]:
     facts: Facts = yield Look(log)
     until_s = time.monotonic() + TURN_S
     _, left = yield from follow(log, facts, embedder, until_s=until_s, batches=BATCHES)
+    if apart:
+        now: Facts = yield Look(log)
+        if now.last - now.count > facts.last - facts.count:
+            yield Erase(log, now.last - now.count)
     return left
 
 
