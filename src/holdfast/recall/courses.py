@@ -154,10 +154,15 @@ def _ranked(
         if not end_of(facts):
             continue
         search = Search(log, model, packed.vector, packed.sketch, terms, limit)
+        found: Sequence[Candidate] = ()
+        anew = False
         try:
-            found: Sequence[Candidate] = yield search
-        except Damaged:  # an index that has lost its data is built anew, and asked again
-            _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=True)
+            found = yield search
+        except Damaged:
+            anew = True
+        # An index that has lost its data, now or since it was asked how far it is: built again.
+        if anew or (not found and (yield from lag(log, mind.embedder)) > behind):
+            _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=anew)
             found = yield search
         left += behind
         if any(one.words is None for one in found):
