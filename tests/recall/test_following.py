@@ -267,6 +267,7 @@ def test_wait_for_a_number_goes_that_far(opened: Opener):
     assert store.wait_for("u", seq=kept) == 1, "of the memories; of the messages more is done"
     assert store.wait_for("u", seq=later, timeout_s=30) == 100 - 64
     assert store.index_lag("u") == 0
+    wrong: Any
     for wrong in (101, -1, True, "9"):
         with pytest.raises(UsageError):
             store.wait_for("u", seq=wrong)
@@ -348,9 +349,10 @@ def test_chroma_over_a_log_on_a_server_is_lost_and_comes_back(where: str, disk_p
         store.rewrite("u", drinks[:1])
         assert {hit.text for hit in store.recall("u", "coffee")} == {"tea", "likes OPS-881"}
     settings = chromadb.config.Settings(anonymized_telemetry=False)
-    with chromadb.PersistentClient(index, settings) as client:
-        for collection in client.list_collections():
-            client.delete_collection(collection.name)
+    client: Any = chromadb.PersistentClient(index, settings)
+    for collection in client.list_collections():
+        client.delete_collection(collection.name)
+    client.close()
     assert chroma_collections(index) == 0
     with holdfast.connect(harness.url, embedder=Letters(), index=f"chroma:///{index}") as store:
         assert store.index_lag("u") == 2

@@ -159,7 +159,8 @@ class LongTerm(_Thinking):
     def index_lag(self, scope: str) -> int:
         """How many records of a scope its index has not followed yet."""
         self._check_open()
-        lag: int = self._walk(courses().index_lag(self._mind, scope))
+        course = courses().index_lag(self._mind, scope)
+        lag: int = walk(course, self._backend, self._index)
         return lag
 
     def wait_for(self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0) -> int:
@@ -259,7 +260,8 @@ class AsyncLongTerm(_Thinking):
     async def index_lag(self, scope: str) -> int:
         """See `Store.index_lag`."""
         self._check_open()
-        lag: int = await self._walk(courses().index_lag(self._mind, scope))
+        course = courses().index_lag(self._mind, scope)
+        lag: int = await walk_async(course, self._backend, self._index)
         return lag
 
     async def wait_for(

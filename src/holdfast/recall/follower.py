@@ -119,8 +119,8 @@ class Follower:
         with self._changing:
             if self._thread is not None or self._ended.is_set():
                 return
-            # A daemon keeps no process alive. But one that is inside a model while the
-            # interpreter goes away takes the process down with an abort: hence atexit.
+            # A daemon keeps no process alive. But with a thread inside a model's C++ when the
+            # interpreter goes away, the process may end with an abort (pytorch issue 38228).
             thread = threading.Thread(target=self._work, name="holdfast-follower", daemon=True)
             try:
                 thread.start()
