@@ -11,6 +11,7 @@ uses that library if it is installed. Your own: any object with these three memb
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import threading
@@ -186,7 +187,11 @@ class SentenceTransformerEmbedder(_Lazy):
         return SentenceTransformer(self._wanted)
 
 
-BY_NAME: Final[dict[str, Callable[[], Embedder]]] = {"minilm": MiniLM, "wordllama": WordLlama}
+BY_NAME: Final[dict[str, Callable[[], Embedder]]] = {
+    "minilm": functools.cache(MiniLM),
+    "wordllama": functools.cache(WordLlama),
+}
+"""One of each for all stores of a process: it takes a second to load, and some memory."""
 DEFAULT: Final = "minilm"
 
 
