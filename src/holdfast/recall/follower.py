@@ -1,8 +1,8 @@
 """Lets the index follow by itself: a thread of an open store, while there is something to follow.
 
 It gives way. It waits a moment before it begins, so that appends that come together are followed
-together; it does one small batch at a time, and while appends arrive it rests for longer than it
-worked; while somebody recalls, it stands aside. Its priority stays that of the process: where
+together; it follows for a moment at a time, and while appends arrive it rests for longer than it
+kept a processor busy; while somebody recalls, it stands aside. Its priority stays that of the process: where
 other programs have work, a thread of lower priority would hold on to the interpreter's lock for
 longer, and threads that a model starts would keep that priority for good.
 """
@@ -36,7 +36,7 @@ LOGS_MAX: Final = 10_000
 """Logs that wait to be followed; of one more, the next recall takes care."""
 GATHER_S: Final = 0.05
 REST: Final = 3.0
-"""While appends arrive: rest for so many times as long as the work took."""
+"""While appends arrive: rest for so many times as long as the work kept a processor busy."""
 IDLE_S: Final = 1.0
 """With nothing to do for so long, the thread ends; the next append starts another."""
 PAUSE_S: Final = 1.0
@@ -132,7 +132,7 @@ class Follower:
     def _work(self) -> None:
         rest_s, pause_s = GATHER_S, PAUSE_S
         while (log := self._next(rest_s)) is not None:
-            noted, begin_s = self._noted, time.monotonic()
+            noted, begin_s = self._noted, time.thread_time()
             try:
                 course = _a_little(log, self._embedder, apart=self._index is not None)
                 left = walk(course, self, None)
@@ -146,7 +146,7 @@ class Follower:
                 self._put_back(log)
             rest_s, pause_s = 0.0, PAUSE_S
             if self._noted != noted or self._queue.empty():
-                rest_s = max(GATHER_S, REST * (time.monotonic() - begin_s))
+                rest_s = max(GATHER_S, REST * (time.thread_time() - begin_s))
         self._leave()
 
     def _next(self, rest_s: float) -> bytes | None:
