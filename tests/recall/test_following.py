@@ -19,6 +19,8 @@ import pytest
 import holdfast
 from holdfast import EngineUnreachable, UsageError
 from holdfast.recall import embedders, follower
+from holdfast.recall.chroma import ChromaIndex
+from holdfast.recall.commands import Entry, Erase, Extend, Position
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
 from tests.contract.harness_redis import RedisHarness
@@ -111,6 +113,7 @@ def test_what_a_recall_had_no_time_for_is_followed_after_it(
     with holdfast.connect(sqlite.url, follow=False) as store:
         store.append("u", [say(f"thing {n}") for n in range(100)])
     monkeypatch.setattr("holdfast.recall.courses.CATCH_UP_S", 0.0)
+    monkeypatch.setattr(follower, "TURN_S", 0.0)  # one step, then others have their turn
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         assert store.recall("u", "thing").behind == 68
         follows(store)
@@ -125,6 +128,13 @@ def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
             store.append("u", say(f"thing {number}"))
             follows(store)
             wait_until(lambda: not threads(), within_s=LONG_S)
+        with holdfast.connect(sqlite.url, follow=False) as other:
+            other.append("u", say("told while the thread was about to end"))
+        leaving = store._follower
+        assert leaving is not None
+        leaving._queue.put(b"u")
+        leaving._leave()
+        follows(store)
 
 
 def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_is_back(
@@ -162,18 +172,17 @@ def test_an_index_of_another_model_is_left_to_whoever_recalls(sqlite: SqliteHarn
 
 
 def test_close_does_not_wait_for_a_model_for_ever_and_nothing_is_added_after_it(
-    sqlite: SqliteHarness, monkeypatch: pytest.MonkeyPatch
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(follower, "CLOSE_S", 0.001)
     model = Gate()
-    store = holdfast.connect(sqlite.url, embedder=model)
+    store = holdfast.connect(f"chroma:///{disk_path}", embedder=model)
     store.append("u", say("x"))
     assert model.entered.wait(LONG_S)
     store.close()
     model.open.set()
     wait_until(lambda: not threads(), within_s=LONG_S)
-    with holdfast.connect(sqlite.url, embedder=Letters(), follow=False) as again:
-        assert again.index_lag("u") == 1
+    assert chroma_collections(disk_path / "chroma") == 0
 
 
 FORKING = """
@@ -382,3 +391,15 @@ def test_a_batch_that_comes_after_a_forget_brings_nothing_back(who: str, disk_pa
         store.append("u", say("a new beginning"))
         follows(store)
         assert [hit.text for hit in store.recall("u", "secret")] == ["a new beginning"]
+
+
+def test_what_was_read_before_a_forget_is_refused_by_chroma_itself(disk_path: Path):
+    index = ChromaIndex(f"chroma:///{disk_path}/index", b"default")
+    one = Entry(3, b"\1" * 8, b"\1", {})
+    index.execute(Erase(b"u", 5))
+    assert index.execute(Extend(b"u", "m/8", 0, 3, [one], 0)) == Position()
+    assert index.execute(Extend(b"u", "m/8", 0, 3, [one], 0, anew=True)) == Position()
+    assert chroma_collections(disk_path / "index") == 0
+    anew = Extend(b"u", "m/8", 0, 6, [Entry(6, b"\1" * 8, b"\1", {})], 5, anew=True)
+    assert index.execute(anew).upto == 6
+    index.close()
