@@ -35,8 +35,7 @@ format: $(READY) ## let ruff lay the code out
 	@$(BIN)/ruff check --fix .
 
 docs: $(READY)   ## the documentation site, in site/
-	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 screenshots: $(READY) ## the pictures in docs/images, by a real browser
 	@$(BIN)/python scripts/screenshots.py

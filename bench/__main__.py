@@ -12,7 +12,7 @@ from rich.table import Table
 import bench
 from bench.figure import Figure
 
-NOT_BENCHES = {"__main__", "figure"}
+NOT_BENCHES = {"__main__", "figure", "log"}
 
 
 def main(names: list[str]) -> int:

@@ -7,13 +7,12 @@ installed, at the versions named here, in an environment of their own in
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,15 @@ import psycopg
 
 import holdfast
 from bench.figure import Figure, side_by_side
-from holdfast import Message, Store
+from bench.log import BODY, PAGE, READS, RECORD, Appenders, beside_raw, newest_pages, one, own
+from holdfast import Store
 from holdfast.verify.engines import start_engine
 
 WRITES = 160
+MANY = 640
 ROUNDS = 15
 WRITERS = 32
 LONG, SHORT = 200_000, 1_000
-PAGE = 50
-READS = 20
-BODY = Message("user", "x" * 200)
 HOME = Path(".cache/bench-postgres")
 PACKAGES = (
     "openai-agents[sqlalchemy]==0.24.0",
@@ -87,8 +85,7 @@ def run() -> Iterator[Figure]:
         engine: Any = after.enter_context(start_engine("postgres", storage="disk"))
         raw = after.enter_context(contextlib.closing(RawLog(engine.url)))
         store = after.enter_context(holdfast.connect(engine.url))
-        tasks = after.enter_context(contextlib.closing(Tasks(engine.url)))
-        yield from _appends(raw, store, tasks)
+        yield from _appends(raw, store, engine.url)
         yield from _reads(raw, store)
         yield from _rivals(engine, store, after)
 
@@ -114,11 +111,10 @@ class RawLog:
             self.connection.commit()
 
     def fill(self, session: str, count: int) -> None:
-        """The same JSON that our log holds."""
-        body = json.dumps({"id": BODY.id, "role": "user", "content": BODY.content, "at": None})
+        """A session of so many records."""
         self.plain.execute(
             "INSERT INTO pages (session, body) SELECT %s, %s FROM generate_series(1, %s)",
-            (session, body.encode(), count),
+            (session, RECORD, count),
         )
         self.plain.execute("ANALYZE pages")
 
@@ -135,105 +131,29 @@ class RawLog:
         self.plain.close()
 
 
-class Tasks:
-    """Concurrent tasks on one event loop and one store."""
-
-    def __init__(self, url: str) -> None:
-        self._runner = asyncio.Runner()
-        self._store = self._runner.run(holdfast.connect_async(url))
-
-    def write(self, name: Callable[[int], str]) -> None:
-        """The same number of appends as the threads."""
-
-        async def all_of_them() -> None:
-            await asyncio.gather(*(turns(number) for number in range(WRITERS)))
-
-        async def turns(number: int) -> None:
-            for _ in range(WRITES // WRITERS * 4):
-                await self._store.append(name(number), BODY)
-
-        self._runner.run(all_of_them())
-
-    def close(self) -> None:
-        """Close the store, then the loop."""
-        self._runner.run(self._store.close())
-        self._runner.close()
-
-
-def _one(_number: int) -> str:
-    return "all write here"
-
-
-def _own(number: int) -> str:
-    return f"session of {number}"
-
-
-def _in_threads(store: Store, name: Callable[[int], str]) -> None:
-    def write(number: int) -> None:
-        for _ in range(WRITES // WRITERS * 4):
-            store.append(name(number), BODY)
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _appends(raw: RawLog, store: Store, tasks: Tasks) -> Iterator[Figure]:
-    many = {
-        "threads, one session": lambda: _in_threads(store, _one),
-        "threads, own sessions": lambda: _in_threads(store, _own),
-        "tasks, one session": lambda: tasks.write(_one),
-        "tasks, own sessions": lambda: tasks.write(_own),
-    }
-    ways: dict[str, Callable[[], object]] = {
-        "raw": lambda: raw.append(WRITES),
-        "ours": lambda: [store.append("s", BODY) for _ in range(WRITES)],
-        **many,
-    }
-    taken = side_by_side(ways, rounds=ROUNDS)
-    rate = {name: (4 if name in many else 1) * WRITES / taken[name] for name in ways}
-    detail = f"raw {rate['raw']:,.0f}/s, ours {{:,.0f}}/s, 200 bytes, synced"
-    yield Figure(
-        "one writer, beside raw INSERT + commit",
-        rate["ours"] / rate["raw"],
-        at_least=0.8,
-        detail=detail.format(rate["ours"]),
-    )
-    for name in many:
-        yield Figure(
-            f"{WRITERS} appenders ({name}), beside one raw writer",
-            rate[name] / rate["raw"],
-            at_least=2.0,
-            detail=detail.format(rate[name]),
-        )
+def _appends(raw: RawLog, store: Store, url: str) -> Iterator[Figure]:
+    turns = MANY // WRITERS
+    with contextlib.closing(Appenders(WRITERS, turns=turns, store=store, async_url=url)) as many:
+        ways: dict[str, Callable[[], object]] = {
+            "raw": lambda: raw.append(WRITES),
+            "ours": lambda: [store.append("s", BODY) for _ in range(WRITES)],
+            "threads, one session": lambda: many.threads(one),
+            "threads, own sessions": lambda: many.threads(own),
+            "tasks, one session": lambda: many.tasks(one),
+            "tasks, own sessions": lambda: many.tasks(own),
+        }
+        taken = side_by_side(ways, rounds=ROUNDS)
+    alone = ("raw", "ours")
+    rate = {name: (WRITES if name in alone else MANY) / taken[name] for name in ways}
+    appenders = f"{WRITERS} appenders"
+    yield from beside_raw(rate, "INSERT + commit", at_least=0.8, many=appenders, many_at_least=2.0)
 
 
 def _reads(raw: RawLog, store: Store) -> Iterator[Figure]:
     for session, count in (("short", SHORT), ("long", LONG)):
         raw.fill(session, count)
-        for _ in range(0, count, 1000):
-            store.append(session, [BODY] * 1000)
-    ways = {
-        "raw": lambda: [raw.newest("short") for _ in range(READS)],
-        "short": lambda: [store.history("short", limit=PAGE) for _ in range(READS)],
-        "long": lambda: [store.history("long", limit=PAGE) for _ in range(READS)],
-    }
-    taken = side_by_side(ways, rounds=25)
-    us = {name: time_s / READS * 1e6 for name, time_s in taken.items()}
-    yield Figure(
-        f"history(limit={PAGE}), beside raw SELECT + json.loads",
-        us["short"] / us["raw"],
-        at_most=2.0,
-        detail=f"raw {us['raw']:.0f} us, ours {us['short']:.0f} us",
-    )
-    yield Figure(
-        f"history(limit={PAGE}) of {LONG:,} messages, beside {SHORT:,}",
-        us["long"] / us["short"],
-        at_most=1.3,
-        detail=f"{us['long']:.0f} us beside {us['short']:.0f} us",
-    )
+    newest = partial(raw.newest, "short")
+    yield from newest_pages(store, newest, "SELECT", at_most=2.0, long=LONG, short=SHORT)
 
 
 class Rival:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], *, within_s: float = 10.0) -> float:
+def wait_until(condition: Callable[[], bool], *, within_s: float = 30.0) -> float:
     """Return how long it took until the condition held; fail if it does not in time."""
     begin = time.monotonic()
     while not condition():

@@ -34,9 +34,13 @@ class SessionState(enum.StrEnum):
     """Why a history is as it is: four different answers to "there is nothing here"."""
 
     NEVER = "never"
+    """Nothing was ever written to it."""
     LIVE = "live"
+    """It is there; a rewrite may have left it empty."""
     EXPIRED = "expired"
+    """Its time to live is over."""
     FORGOTTEN = "forgotten"
+    """It was erased by a forget."""
 
 
 def _new_id() -> str:
@@ -51,7 +55,9 @@ def _now() -> datetime:
 class Message:
     """One message of a conversation. It comes back from every backend equal to what went in.
 
+    `role` is who speaks: `user`, `assistant`, `system`, `tool`, or any other text.
     `content` is text, a JSON list of parts, or None (a message that only calls tools).
+    `id` is made anew unless it is given; nothing is looked up by it.
     `extra` keeps every other JSON field exactly. `created_at` is information only: never a
     key, a sort key or a version. `seq` is the number that the engine gave; it is None
     before the append and takes no part in comparison. `unknown` holds fields that a later
@@ -158,7 +164,9 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The engine has it. `first` and `last` are its numbers, `durability` what it survives.
+    """The engine has it. `first` and `last` are its numbers in `session`.
+
+    `durability` is what it survives.
 
     A retry with the same key returns an ack equal to the first; `repeated` tells it apart.
     An empty rewrite has `last == first - 1`.
@@ -175,7 +183,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A stored record that cannot be read: its number and why. It hides nothing else."""
+    """A stored record that cannot be read: its number `seq`, and the `reason`. It hides no other."""
 
     seq: int
     reason: str
@@ -185,6 +193,7 @@ class DamagedRecord:
 class History(Sequence[Message]):
     """Messages of one session at one instant, oldest first, numbers ascending, none twice.
 
+    It is a sequence of its `messages`. `state` says why there are none, where there are none.
     `damaged` names the records that could not be read. `last` is the number at which the
     session ended at that instant, whatever page was asked for: 0 where nothing is visible.
     Pass it as `expect` to append only if nobody wrote in between.
@@ -221,8 +230,9 @@ class History(Sequence[Message]):
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What a forget removed. `scrubbed`: no copy is left in the engine's own files either.
+    """What a forget removed from `session`: so many `messages`, so many `bytes`.
 
+    `scrubbed`: no copy is left in the engine's own files either.
     `memories` counts what was remembered beside the session, and its summaries.
     """
 
@@ -235,7 +245,11 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The state of one session. `last` is the last number ever given; it never goes back."""
+    """The `state` of one `session`. `last` is the last number ever given; it never goes back.
+
+    `count` messages of so many `bytes` are visible. `ttl_s` is None where it lives for ever;
+    otherwise `expires_at` is when it ends, unless a write starts its time anew.
+    """
 
     session: str
     state: SessionState
@@ -248,7 +262,10 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load wrote. `present` sessions were there already, equal, and were left alone."""
+    """What a load wrote: so many `sessions`, so many `messages`.
+
+    `present` sessions were there already, equal, and were left alone.
+    """
 
     sessions: int
     messages: int
@@ -259,7 +276,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which messages of which session something was made from, so that it can be quoted."""
+    """Which messages something was made from (`first` to `last` of `session`), to be quoted."""
 
     session: str
     first: int
@@ -270,8 +287,10 @@ class Source:
 class Hit:
     """One thing that was recalled. Its text comes from the log, never from an index.
 
-    `kind` is "message" or "memory": each has numbers of its own. `score` is comparable within
-    one answer only. `source` is what a memory was made from, where that was said.
+    `kind` is "message" or "memory": each has numbers of its own, and `seq` is that of this one in
+    `session`. `text` is what was compared with the question, `message` the whole record, `meta` the
+    fields that a memory was given. `score` is comparable within one answer only. `source` is what a
+    memory was made from, where that was said.
     """
 
     session: str
@@ -288,9 +307,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Recalled(Sequence[Hit]):
-    """What was found, best first. `behind` records have not been looked at: the index lags.
+    """What was found, best first: a sequence of its `hits`. `model` made the vectors.
 
-    It is 0 unless there was more to catch up on than one call may take; ask again, or
+    `behind` records have not been looked at: the index lags. It is 0 unless there was more to catch up on than one call may take; ask again, or
     `wait_for`.
     """
 
@@ -315,8 +334,10 @@ class Recalled(Sequence[Hit]):
 class Context:
     """A prompt within its budget, of one instant: system, memories, summary, newest turns.
 
-    `messages` is all of it, in the order in which a model should read it. `left_out` are the
-    numbers of visible messages that neither a turn nor the summary covers, in ranges.
+    `messages` is all of it, in the order in which a model should read it, and `tokens` its size;
+    `memories`, `summary` and `turns` are what it was made from. `left_out` are the numbers of visible
+    messages that neither a turn nor the summary covers, in ranges. `behind` is as in `Recalled`,
+    `last` as in `History`.
     """
 
     messages: tuple[Message, ...]

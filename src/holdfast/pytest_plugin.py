@@ -230,10 +230,10 @@ def chat_page(browser_driver: Any) -> Iterator[Callable[..., ChatPage]]:
     """
     from holdfast.verify.browser import ChatPage, Selectors  # noqa: PLC0415 - as above
 
-    def visit(service: Any, *, wait_s: float = 10.0, **given: Any) -> ChatPage:
+    def visit(service: Any, **given: Any) -> ChatPage:
         names = [name for name in Selectors.__dataclass_fields__ if name in given]
         selectors = Selectors(**{name: given.pop(name) for name in names})
-        page = ChatPage(browser_driver, service, selectors, wait_s=wait_s, **given)
+        page = ChatPage(browser_driver, service, selectors, **given)
         opened.append(page)
         return page
 

@@ -19,6 +19,7 @@ OURS: dict[str, Any] = {
     "message": ".message.user",
     "saved": "[data-state=disk]",
     "locale": "en-GB",
+    "look_s": 30,
 }
 
 

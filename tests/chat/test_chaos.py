@@ -17,7 +17,7 @@ def page(app_service, chat_page, shared_browser):
     service = app_service(
         [*COMMAND, "--chaos", "redis", "--port", "{port}", "--embedder", "wordllama"], health=None
     )
-    page = chat_page(service, **OURS, wait_s=30, browser=shared_browser)
+    page = chat_page(service, **OURS, browser=shared_browser)
     page.open()
     return page
 

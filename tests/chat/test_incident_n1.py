@@ -16,7 +16,7 @@ THEIRS = {"box": "#line", "send": "button", "message": "#said li"}
 
 def test_the_broken_app_is_caught_forgetting(app_service, chat_page):
     service = app_service(TWIN, health="/said", cwd=ROOT, storage="disk")
-    page = chat_page(service, **THEIRS, wait_s=3)
+    page = chat_page(service, **THEIRS, look_s=3)
     page.open()
     assert page.send("My name is Xiao Li") == 200
     page.page.reload()
@@ -56,8 +56,8 @@ def test_saved_on_disk_is_said_only_of_what_survives_a_power_cut(
     settings = {"appendfsync": fsync}
     engine = redis_engine_factory(config="aof-always", settings=settings, power="best")
     service = serve("--require", require, store=engine.url)
-    shown = OURS | {"saved": f"[data-state={said}]", "browser": shared_browser}
-    page = chat_page(service, **shown, wait_s=4)
+    shown = OURS | {"saved": f"[data-state={said}]", "look_s": 30 if remembers else 3}
+    page = chat_page(service, **shown, browser=shared_browser)
     page.open()
     page.send("I was here before")
     found = page.survives_at_response("I live in Porto", power=[engine])

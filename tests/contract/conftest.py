@@ -34,5 +34,13 @@ def open_store(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Ope
 
 
 @pytest.fixture
+def opener(harness: Harness) -> Iterator[Opener]:
+    """For tests whose client processes use both doors themselves."""
+    opener = Opener(harness, "sync")
+    yield opener
+    opener.close()
+
+
+@pytest.fixture
 def store(open_store: Opener) -> AnyStore:
     return open_store()

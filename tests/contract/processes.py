@@ -1,7 +1,8 @@
-"""Client processes that write, and are ended by SIGKILL."""
+"""Client processes that write, and are ended by SIGKILL. Every other one uses the other door."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).with_name("client.py")
+DOORS = itertools.cycle(("sync", "async"))
 
 
 class Client:
@@ -17,7 +19,7 @@ class Client:
     def __init__(self, url: str, session: str, name: str, *, count: int | None = None) -> None:
         arguments = [] if count is None else ["--count", str(count)]
         self.process = subprocess.Popen(
-            [sys.executable, str(CLIENT), url, session, name, *arguments],
+            [sys.executable, str(CLIENT), next(DOORS), url, session, name, *arguments],
             stdout=subprocess.PIPE,
             text=True,
         )

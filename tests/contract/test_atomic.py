@@ -42,14 +42,14 @@ def test_no_reader_ever_sees_part_of_a_batch(open_store: Opener):
     assert len(reader.history("s")) == 60 * batch
 
 
-def test_a_turn_is_whole_or_absent_after_sigkill_at_any_moment(open_store: Opener):
-    open_store().close()
+def test_a_turn_is_whole_or_absent_after_sigkill_at_any_moment(opener: Opener):
+    opener().close()
     for number in range(5):
-        client = Client(open_store.harness.url, f"s{number}", "w")
+        client = Client(opener.harness.url, f"s{number}", "w")
         for _ in range(3 * number + 1):
             client.read_ack()
         client.kill()
-    store = open_store()
+    store = opener()
     for number in range(5):
         history = texts(store.history(f"s{number}"))
         assert len(history) >= 2 * (3 * number + 1)

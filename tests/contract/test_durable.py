@@ -26,9 +26,9 @@ def test_messages_are_there_after_closing_and_opening_again(open_store: Opener):
     assert texts(open_store().history("s")) == ["one", "two"]
 
 
-def test_every_acknowledged_turn_survives_sigkill_of_its_writers(open_store: Opener):
-    url = open_store.harness.url
-    open_store().close()
+def test_every_acknowledged_turn_survives_sigkill_of_its_writers(opener: Opener):
+    url = opener.harness.url
+    opener().close()
     clients = [Client(url, "s", f"writer{number}") for number in range(3)]
     for client in clients:
         for _ in range(20):
@@ -36,7 +36,7 @@ def test_every_acknowledged_turn_survives_sigkill_of_its_writers(open_store: Ope
     for client in clients:
         client.kill()
 
-    history = open_store().history("s")
+    history = opener().history("s")
     at = {message.seq: message.content for message in history}
     acknowledged = {name: seqs for client in clients for name, seqs in client.acks.items()}
     assert len(acknowledged) >= 60
@@ -47,12 +47,12 @@ def test_every_acknowledged_turn_survives_sigkill_of_its_writers(open_store: Ope
     assert [message.seq for message in history] == list(range(1, len(history) + 1))
 
 
-def test_the_store_recovers_by_itself_when_its_only_writer_was_killed(open_store: Opener):
-    open_store().close()
-    client = Client(open_store.harness.url, "s", "writer")
+def test_the_store_recovers_by_itself_when_its_only_writer_was_killed(opener: Opener):
+    opener().close()
+    client = Client(opener.harness.url, "s", "writer")
     client.read_ack()
     client.kill()
-    store = open_store()
+    store = opener()
     before = len(store.history("s"))
     assert before >= 2
     ack = store.append("s", say("after the crash"))

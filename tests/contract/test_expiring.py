@@ -13,7 +13,7 @@ from tests.contract.harness import AnyStore, Opener, say, texts
 from tests.waiting import wait_until
 
 TTL_S = 0.3
-LATE_S = 0.25
+LATE_S = 2.0
 
 
 def test_a_session_expires_as_a_whole_and_on_time(store: AnyStore):
@@ -38,15 +38,27 @@ def test_a_session_expires_as_a_whole_and_on_time(store: AnyStore):
 
 
 def test_each_write_starts_the_time_anew(store: AnyStore):
-    begin = time.monotonic()
-    store.append("s", say("0"), ttl_s=TTL_S)
+    assert any(_lives_on(store, f"s{number}") for number in range(10)), "never written to in time"
+
+
+def _lives_on(store: AnyStore, session: str) -> bool:
+    """Whether it was kept past its time by writes; False if the machine was too slow to say."""
+    begin = written = time.monotonic()
+    store.append(session, say("0"), ttl_s=TTL_S)
     turns = 1
     while time.monotonic() - begin < 2.5 * TTL_S:
-        assert len(store.history("s")) == turns, "it expired although it was written to in time"
+        seen = len(store.history(session))
+        if time.monotonic() - written >= TTL_S:
+            return False
+        assert seen == turns, "it expired although it was written to in time"
         wait_until(lambda: time.monotonic() > begin + turns * TTL_S / 3)  # noqa: B023
-        store.append("s", say(str(turns)))
+        before, written = written, time.monotonic()
+        store.append(session, say(str(turns)))
         turns += 1
-    wait_until(lambda: store.history("s").state is SessionState.EXPIRED)
+        if time.monotonic() - before >= TTL_S:
+            return False
+    wait_until(lambda: store.history(session).state is SessionState.EXPIRED)
+    return True
 
 
 def test_the_store_s_own_time_to_live_applies_unless_a_write_names_another(open_store: Opener):

@@ -18,9 +18,9 @@ def test_another_client_sees_each_write_at_once(open_store: Opener):
         assert reader.stat("s").last == turn + 1
 
 
-def test_another_process_sees_what_was_acknowledged(open_store: Opener):
-    open_store().append("s", [say("a"), say("b")])
-    read = [sys.executable, "-c", READ, open_store.harness.url]
+def test_another_process_sees_what_was_acknowledged(opener: Opener):
+    opener().append("s", [say("a"), say("b")])
+    read = [sys.executable, "-c", READ, opener.harness.url]
     assert subprocess.run(read, capture_output=True, check=True).stdout == b"2\n"
 
 

@@ -45,12 +45,12 @@ def test_concurrent_writers_lose_nothing_and_each_keeps_its_own_order(open_store
         assert mine == [f"{number}:{turn}" for turn in range(25)]
 
 
-def test_concurrent_processes_lose_nothing_and_share_one_numbering(open_store: Opener):
-    open_store().close()
-    clients = [Client(open_store.harness.url, "s", f"w{n}", count=25) for n in range(4)]
+def test_concurrent_processes_lose_nothing_and_share_one_numbering(opener: Opener):
+    opener().close()
+    clients = [Client(opener.harness.url, "s", f"w{n}", count=25) for n in range(4)]
     for client in clients:
         client.finish()
-    history = open_store().history("s")
+    history = opener().history("s")
     assert [message.seq for message in history] == list(range(1, 4 * 25 * 2 + 1))
     at = {message.seq: message.content for message in history}
     for client in clients:

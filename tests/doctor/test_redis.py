@@ -230,7 +230,7 @@ def test_an_engine_that_hangs_costs_bounded_time(redis: Any):
     redis.pause()
     begin = time.monotonic()
     found = audit(redis.url, time_s=0.5)
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 10
     assert found.exit_code == 3
     redis.resume()
 

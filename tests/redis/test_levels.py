@@ -92,13 +92,13 @@ def test_a_retry_waits_for_the_first_try_too(redis8: Any):
     with Proxy(engine.url) as proxy, holdfast.connect(engine.url) as other:
         with holdfast.connect(proxy.url) as store:
             store.append("s", say("a sync has just ended"))
+            begin = time.monotonic()
             lost = proxy.swallow_reply(match=b"EVALSHA")
             with pytest.raises(OutcomeUnknown):
                 store.append("s", say("x"), key="k")
             lost.landed()
-        begin = time.monotonic()
         assert other.append("s", say("x"), key="k").repeated
-        assert time.monotonic() - begin > 0.3, "acknowledged before the next sync"
+        assert time.monotonic() - begin > 0.7, "acknowledged before the next sync"
 
 
 def test_a_replica_that_has_it_is_waited_for(redis_engine_factory: EngineFactory):
@@ -135,12 +135,12 @@ def test_a_setting_changed_while_we_run_is_noticed_and_nothing_is_written(
     with door(engine.url) as store:
         store.append("s", say("kept"))
         engine.call("CONFIG", "SET", "appendfsync", "everysec")
-        wait_until(lambda: refused(store), within_s=5)
+        wait_until(lambda: refused(store), within_s=30)
         before = texts(store.history("s"))
         assert refused(store)
         assert texts(store.history("s")) == before
         engine.call("CONFIG", "SET", "appendfsync", "always")
-        wait_until(lambda: not refused(store), within_s=5)
+        wait_until(lambda: not refused(store), within_s=30)
 
 
 def refused(store: Any) -> bool:

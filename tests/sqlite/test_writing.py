@@ -89,7 +89,7 @@ def test_another_writer_that_holds_the_lock_too_long_is_named(store: Store, path
     begin = time.monotonic()
     with pytest.raises(EngineUnreachable, match="kept the lock"):
         store.append("s", say("x"), key="k")
-    assert 0.2 <= time.monotonic() - begin < 2.0
+    assert 0.2 <= time.monotonic() - begin < 10
     assert texts(store.history("s")) == ["before"], "readers do not wait for writers"
     other.execute("ROLLBACK")
     other.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugins import WITHOUT_OTHERS
+
 pytest_plugins = ["pytester"]
 
 HEAD = """
@@ -64,7 +66,7 @@ def run(
     pytester: pytest.Pytester, *parts: str, store: str = "Memory", options: tuple[str, ...] = ()
 ) -> pytest.RunResult:
     pytester.makepyfile("\n".join([HEAD, *parts, f"OPEN = {store}"]))
-    plugins = ("-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:xdist")
+    plugins = ("-p", "no:cacheprovider", "-p", "no:xdist", *WITHOUT_OTHERS)
     return pytester.runpytest_subprocess("-W", "error", "-rsx", *plugins, *options, timeout=100)
 
 
@@ -120,7 +122,7 @@ def test_a_mark_stays_in_its_own_module(pytester: pytest.Pytester):
 )
 def test_a_test_of_the_suite_cannot_be_silenced(pytester: pytest.Pytester, change: str, words: str):
     pytester.makepyfile(f"{HEAD}\n{change}")
-    done = pytester.runpytest_inprocess("--collect-only", "-p", "no:valkey", "-p", "no:xdist")
+    done = pytester.runpytest_subprocess("--collect-only", "-p", "no:xdist", *WITHOUT_OTHERS)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     said = done.stdout.str() + done.stderr.str()
     assert NEWEST in said

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, Route
 
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-WAIT_S: Final = 10.0
+WAIT_S: Final = 30.0
+LOOK_S: Final = 10.0
 STATUS_OK: Final = range(200, 300)
 
 
@@ -130,14 +131,18 @@ class ChatPage(Block):
         selectors: Selectors,
         *,
         wait_s: float = WAIT_S,
+        look_s: float = LOOK_S,
         browser: Browser | None = None,
         **options: Any,
     ) -> None:
-        """`browser`: one that runs already, where many tests share it; then a profile of its own."""
+        """A page and its service may take `wait_s`; a message not seen within `look_s` is gone.
+
+        `browser`: one that runs already, where many tests share it; then a profile of its own.
+        """
         self.service = service
         self._selectors = selectors
         self._playwright = playwright
-        self._wait_s = wait_s
+        self._wait_s, self._look_s = wait_s, look_s
         self._browser = browser
         self._options = options
         self._state: Any = None
@@ -217,7 +222,7 @@ class ChatPage(Block):
         """Whether a message with this text is shown (as saved, if `saved` is named) in time."""
         from playwright.sync_api import TimeoutError as NotThere  # noqa: PLC0415 - an extra
 
-        wait_ms = (self._wait_s if within_s is None else within_s) * 1000
+        wait_ms = (self._look_s if within_s is None else within_s) * 1000
         wanted = self._message(text)
         if self._selectors.saved is not None:
             wanted = wanted.locator(self._selectors.saved)

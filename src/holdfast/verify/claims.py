@@ -30,7 +30,7 @@ ALWAYS_JUDGED: Final = frozenset({"durable", "ordered", "atomic", "isolated", "f
 
 @dataclass(frozen=True, slots=True)
 class NotClaimed:
-    """A promise that is not made, and why. It is printed, and never counts as kept."""
+    """A promise that is not made, and the `reason`. It is printed, and never counts as kept."""
 
     reason: str
 
@@ -44,7 +44,12 @@ Claim = bool | NotClaimed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """One field a promise, `exactly_once` for `exactly-once`. Whatever is not named is claimed."""
+    """One field a promise, `exactly_once` for `exactly-once`. Whatever is not named is claimed.
+
+    A field is True or `NotClaimed(why)`. `exactly_once`, `fresh`, `snapshot`, `expiring`, `forgotten` and
+    `recallable` may be declined. `durable`, `ordered`, `atomic`, `isolated`, `faithful` and `loud` are
+    always judged: to decline one of these is a `UsageError`.
+    """
 
     durable: Claim = True
     ordered: Claim = True

@@ -29,7 +29,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A store under test.
+    """A store under test, its `engine` if it has one, and what it claims.
 
     `open()` returns a store on the same data each time: ours, sync or async, or any object
     with `append(session, messages)`, `history(session, limit)` and `forget(session)`, sync or
@@ -45,8 +45,11 @@ class Target:
 
     open: Callable[[], Any]
     engine: Engine | None = None
+    """A running one. Without it, tests that would kill or cut it say that they could not run."""
     claims: Claims = field(default_factory=Claims)
+    """What it promises; everything, unless it says `NotClaimed`."""
     name: str = ""
+    """As it is called in reports."""
     ttl_s: float | None = None
     """The time to live that `open()`'s store gives its sessions, where it claims `expiring`."""
     definite: tuple[type[BaseException], ...] = ()
@@ -58,6 +61,7 @@ class Target:
     """Damages one stored record of a session behind the store's back, as a bad disk does; for a
     store of which a record is not a JSON object that the kit finds in the engine by itself."""
     index: Index = field(default_factory=Index)
+    """How its index is reached past the store, where it claims `recallable`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What to write into the report about how it was set up."""
 

@@ -80,7 +80,8 @@ def test_a_sound_stranger_on_redis_raises_no_alarm():
 
 
 def test_an_async_store_without_keys_is_held_to_what_it_claims():
-    result = run("sound_async", seed=5, promises=("ordered", "atomic", "exactly-once"))
+    promises = ("ordered", "atomic", "exactly-once")
+    result = run("sound_async", seed=5, promises=promises, faults=("kill",))
     assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
     assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.plugins import WITHOUT_OTHERS
 from tests.waiting import wait_until
 
 from holdfast.verify.engines import keeper
@@ -48,7 +49,9 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def _run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider", *options)
+    return pytester.runpytest_subprocess(
+        "--strict-markers", "-p", "no:cacheprovider", *WITHOUT_OTHERS, *options
+    )
 
 
 def test_every_fixture_gives_a_running_engine(suite: pytest.Pytester) -> None:
@@ -176,17 +179,19 @@ def test_a_killed_pytest_leaves_no_process_and_no_directory(
         "    time.sleep(60)\n"
     )
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", *workers],
+        [sys.executable, "-m", "pytest", "-q", *WITHOUT_OTHERS, *workers],
         cwd=pytester.path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(told.exists, within_s=60)
-    words = told.read_text().split()
-    pids, homes = [int(word) for word in words[::2]], [Path(word) for word in words[1::2]]
-    tree = keeper.descendants(pids)
-    os.kill(run.pid, number)
-    run.wait(30)
+    try:
+        wait_until(told.exists, within_s=60)
+        words = told.read_text().split()
+        pids, homes = [int(word) for word in words[::2]], [Path(word) for word in words[1::2]]
+        tree = keeper.descendants(pids)
+    finally:
+        os.kill(run.pid, number)
+        run.wait(30)
     wait_until(lambda: all(keeper.is_gone(pid) for pid in tree), within_s=60)
     wait_until(lambda: not any(home.exists() for home in homes), within_s=60)
 

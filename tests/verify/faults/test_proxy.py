@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import timeit
 import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -166,9 +167,7 @@ def test_a_delay_holds_both_ways_and_says_how_long(proxy: Proxy) -> None:
         assert took_s >= 0.2
         assert armed.landed().facts["held_s"] >= 0.1
         proxy.heal()
-        began = time.monotonic()
-        client.ping()
-        assert time.monotonic() - began < 0.1
+        assert min(timeit.repeat(client.ping, number=1, repeat=20)) < 0.1
 
 
 @pytest.mark.parametrize("reset", [True, False])

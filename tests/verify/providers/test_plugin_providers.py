@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import redis
 
 from holdfast.verify.engines import start_engine
+from tests.plugins import WITHOUT_OTHERS
 
 TESTS = """
 import pytest, redis
@@ -26,23 +26,12 @@ def test_it_is_mine_alone(redis_engine, number):
 def run_pytest(directory: Path, *options: str) -> str:
     (directory / "test_any.py").write_text(TESTS)
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:valkey",
-            "-p",
-            "no:cacheprovider",
-            *options,
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *WITHOUT_OTHERS, *options],
         cwd=directory,
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
-        env={**os.environ},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

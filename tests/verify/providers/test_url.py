@@ -217,7 +217,7 @@ def test_a_far_host_is_refused_and_nothing_is_sent(monkeypatch: pytest.MonkeyPat
     began = time.monotonic()
     with pytest.raises(UsageError, match=r"192\.0\.2\.1 is not this machine") as told:
         start_engine("redis", provider="url")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert "secret" not in str(told.value)
 
 

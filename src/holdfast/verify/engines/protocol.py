@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Proof that a fault landed: what was done, and what was then seen."""
+    """Proof that a `fault` landed: what was `seen` after it, in words, and as `facts`."""
 
     fault: str
     seen: str

@@ -38,6 +38,7 @@ PROVIDER_VARIABLE: Final = "HOLDFAST_PROVIDER"
 """Environment variable that names the provider where the caller names none."""
 
 KINDS: Final = ("redis", "valkey", "postgres", "chroma", "sqlite")
+"""Every kind of engine."""
 
 DEFAULT_CONFIG: Final[Mapping[str, str]] = {
     "redis": "aof-always",
@@ -54,7 +55,7 @@ Storage = Literal["memory", "disk"] | Path
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Exactly which engine is wanted."""
+    """Exactly which engine is wanted: its `kind`, its `config` and all that may differ besides."""
 
     kind: str
     config: str
@@ -63,6 +64,7 @@ class Order:
     settings: Mapping[str, str] = field(default_factory=dict)
     """The engine's own settings, over those of the configuration."""
     storage: Storage = "memory"
+    """`memory`, `disk` or a directory."""
     port: int | None = None
     """None takes a free one."""
     instruments: tuple[Instrument, ...] = ()
@@ -81,7 +83,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One engine that a provider has, or one that it lacks and how to get it."""
+    """One engine of a `kind` that a `provider` has, or one that it lacks and how to get it."""
 
     kind: str
     provider: str

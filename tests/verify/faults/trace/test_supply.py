@@ -165,7 +165,8 @@ def test_the_clock_of_the_tracer_is_the_clock_of_the_acks(desk: Desk):
     assert len(syncs) == len(notes) == 50
     for sync, (before, after) in zip(syncs, notes, strict=True):
         assert before <= sync.began_ns <= sync.at_ns <= after
-    assert abs(clock_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 1_000_000
+    off = [abs(clock_offset_ns() - (time.time_ns() - time.monotonic_ns())) for _ in range(100)]
+    assert min(off) < 1_000_000
 
 
 def test_without_strace_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
