@@ -227,7 +227,7 @@ def _memories(count: int) -> Iterator[str]:
 def _speed(here: Path) -> Iterator[Figure]:
     fast = WordLlama()
     fast.embed(["loaded"])
-    with holdfast.connect(f"sqlite:///{here}/many.db", embedder=fast) as store:
+    with holdfast.connect(f"sqlite:///{here}/many.db", embedder=fast, follow=False) as store:
         texts = list(_memories(MANY))
         for begin in range(0, MANY, PART):
             store.append("u", [Message("user", text) for text in texts[begin : begin + PART]])
@@ -317,7 +317,7 @@ def _chroma(here: Path) -> Figure:
     with (
         client,
         holdfast.connect(
-            f"sqlite:///{here}/log.db", embedder=fast, index=f"chroma:///{here}/ours"
+            f"sqlite:///{here}/log.db", embedder=fast, follow=False, index=f"chroma:///{here}/ours"
         ) as store,
     ):
         direct = client.create_collection("memories", embedding_function=None)

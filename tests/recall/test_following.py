@@ -52,6 +52,14 @@ def opened(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Opener]
     opener.close()
 
 
+@pytest.fixture(params=["sync", "async"])
+def on_sqlite(request: pytest.FixtureRequest, sqlite: SqliteHarness) -> Iterator[Opener]:
+    """For what no engine has a part in."""
+    opener = Opener(sqlite, request.param)
+    yield opener
+    opener.close()
+
+
 class Gate(Letters):
     """An embedder whose first call in the background waits until it is let through."""
 
@@ -138,7 +146,7 @@ def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
 
 
 def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_is_back(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
+    on_sqlite: Opener, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(follower, "PAUSE_S", 0.001)
     model = Letters()
@@ -147,7 +155,7 @@ def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_
         raise ConnectionRefusedError("the model is away")
 
     model.before = fail
-    store = opened(embedder=model, follow=None)
+    store = on_sqlite(embedder=model, follow=None)
     store.append("u", say("said meanwhile"))
     wait_until(lambda: store.index_lag("u") == 1 and model.calls >= 3, within_s=LONG_S)
     with pytest.raises(EngineUnreachable, match="the model is away"):
@@ -242,12 +250,12 @@ def test_a_fork_in_the_middle_of_a_batch_holds_up_neither_side(where: str, disk_
 LEAVING = """
 import sys
 import holdfast
+from holdfast import Message
 from tests.waiting import wait_until
 
-store = holdfast.connect(sys.argv[1])
-for number in range(200):
-    store.remember("u", f"The number {number} is between {number - 1} and {number + 1}")
-wait_until(lambda: store.index_lag("u") < 200, within_s=100)
+store = holdfast.connect(sys.argv[1], follow=True)
+store.append("u", [Message("user", f"The number {n} is no other") for n in range(5000)])
+wait_until(lambda: store.index_lag("u") < 5000, within_s=100)
 print("left")
 """
 
@@ -264,8 +272,8 @@ def test_a_process_ends_while_the_model_is_at_work_though_nobody_closed_the_stor
         assert store.index_lag("u") > 0, "it did not stay until all was done"
 
 
-def test_wait_for_a_number_goes_that_far(opened: Opener):
-    store = opened(embedder=Letters())
+def test_wait_for_a_number_goes_that_far(on_sqlite: Opener):
+    store = on_sqlite(embedder=Letters())
     ack = store.append("u", [say(f"thing {n}") for n in range(40)])
     later = store.append("u", [say(f"thing {n}") for n in range(40, 100)])
     assert store.wait_for("u", seq=10) == 10

@@ -1,10 +1,10 @@
 """Lets the index follow by itself: a thread of an open store, while there is something to follow.
 
 It gives way. It waits a moment before it begins, so that appends that come together are followed
-together; it follows for a moment at a time, and while appends arrive it rests for longer than it
-kept a processor busy; while somebody recalls, it stands aside. Its priority stays that of the process: where
-other programs have work, a thread of lower priority would hold on to the interpreter's lock for
-longer, and threads that a model starts would keep that priority for good.
+together. It follows for a moment at a time, and while appends arrive it rests for longer than it
+kept a processor busy. While somebody recalls, it stands aside. Its priority stays that of the
+process: where other programs have work, a thread of lower priority would hold on to the
+interpreter's lock for longer, and threads that a model starts would keep that priority for good.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ LOGS_MAX: Final = 10_000
 GATHER_S: Final = 0.05
 REST: Final = 3.0
 """While appends arrive: rest for so many times as long as the work kept a processor busy."""
+ASIDE_MAX_S: Final = 1.0
 IDLE_S: Final = 1.0
 """With nothing to do for so long, the thread ends; the next append starts another."""
 PAUSE_S: Final = 1.0
@@ -156,7 +157,8 @@ class Follower:
         except Empty:
             return None
         self._ended.wait(rest_s)
-        while self._guests and not self._ended.is_set():
+        aside_s = time.monotonic() + ASIDE_MAX_S  # where somebody always recalls, not for ever
+        while self._guests and not self._ended.is_set() and time.monotonic() < aside_s:
             self._ended.wait(GATHER_S)
         if log is None or self._ended.is_set():
             return None

@@ -42,8 +42,11 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
 
-    def commit(self, group: Sequence[Pending]) -> None:
-        """Apply a group in one transaction and sync it once."""
+    def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
+        """Apply a group in one transaction and sync it once.
+
+        Where tables of the index are gone they are made anew, and it is applied again.
+        """
         committing = False
         try:
             self._execute("BEGIN IMMEDIATE")
@@ -53,8 +56,8 @@ class Writer:
             self._ledger.committed()
         except apsw.Error as error:
             self._roll_back()
-            if entries.is_missing(error) and self.make_index_anew() is None:
-                self.commit(group)
+            if again and entries.is_missing(error) and self.make_index_anew() is None:
+                self.commit(group, again=False)
             else:
                 self._explain(group, error, committing=committing)
         except BaseException as error:
