@@ -11,15 +11,17 @@ from pathlib import Path
 import psycopg
 
 from holdfast import Durability
+from holdfast.commands import lanes_of
 from holdfast.verify.engines import Engine, start_engine
+from tests.wheels import start
 
 _numbers = itertools.count(1)
 
 
 @functools.cache
-def engine() -> Engine:
+def engine(*, pgvector: bool = False) -> Engine:
     """Started for the first test that needs it, ended with the run."""
-    started = start_engine("postgres")
+    started = start("postgres") if pgvector else start_engine("postgres")
     atexit.register(started.close)
     return started
 
@@ -29,13 +31,15 @@ class PostgresHarness:
 
     level = Durability.DISK
     scrubs = False
+    pgvector = False
 
     def __init__(self, _folder: Path) -> None:
+        self.engine = engine(pgvector=self.pgvector)
         self.schema = f"contract_{os.getpid()}_{next(_numbers)}"
-        self.url = f"{engine().url}?schema={self.schema}"
+        self.url = f"{self.engine.url}?schema={self.schema}"
 
     def tamper(self, session: str, seq: int, record: bytes) -> None:
-        with psycopg.connect(engine().url) as connection:
+        with psycopg.connect(self.engine.url) as connection:
             changed = connection.execute(
                 self._on("UPDATE {}.messages SET record = %s WHERE {}"),
                 (record, session.encode(), seq),
@@ -43,7 +47,7 @@ class PostgresHarness:
             assert changed.rowcount == 1
 
     def raw(self, session: str, seq: int) -> bytes:
-        with psycopg.connect(engine().url) as connection:
+        with psycopg.connect(self.engine.url) as connection:
             [(record,)] = connection.execute(
                 self._on("SELECT record FROM {}.messages WHERE {}"), (session.encode(), seq)
             ).fetchall()
@@ -57,3 +61,20 @@ class PostgresHarness:
     def _on(self, statement: str) -> bytes:
         where = f"session = (SELECT id FROM {self.schema}.sessions WHERE name = %s) AND seq = %s"
         return statement.format(self.schema, where).encode()
+
+
+class PgvectorHarness(PostgresHarness):
+    """A server that has pgvector."""
+
+    pgvector = True
+
+    def compared_by_engine(self, scope: str) -> int:
+        """How many vectors of messages and memories of a scope the server has to compare."""
+        session = scope.encode()
+        with psycopg.connect(self.engine.url) as connection:
+            [(count,)] = connection.execute(
+                f"SELECT count(*) FROM {self.schema}.near WHERE session IN "
+                f"(SELECT id FROM {self.schema}.sessions WHERE name = ANY (%s))".encode(),
+                ([session, *lanes_of(session)],),
+            ).fetchall()
+        return int(count)

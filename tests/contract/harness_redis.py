@@ -11,7 +11,9 @@ from redis import Redis
 
 from holdfast import Durability
 from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.commands import lanes_of
 from holdfast.verify.engines import start_engine
+from tests import wheels
 
 KEYS = Keys(b"default")
 
@@ -19,7 +21,11 @@ KEYS = Keys(b"default")
 @functools.cache
 def engine(kind: str, version: str, config: str) -> Any:
     """Started for the first test that needs it, ended with the run."""
-    started = start_engine(kind, version=version, config=config)
+    started = (
+        wheels.start(kind, config=config)
+        if version == "8"
+        else start_engine(kind, version=version, config=config)
+    )
     atexit.register(started.close)
     return started
 
@@ -71,6 +77,18 @@ class Redis62Harness(RedisHarness):
     """The oldest that is supported."""
 
     version = "6.2"
+
+
+class Redis8Harness(RedisHarness):
+    """It has vector sets."""
+
+    version = "8"
+
+    def compared_by_engine(self, scope: str) -> int:
+        """How many vectors of messages and memories of a scope the server has to compare."""
+        logs = (scope.encode(), *lanes_of(scope.encode()))
+        stems = [KEYS.session(log)[0].decode().removesuffix("head") for log in logs]
+        return sum(self.engine.call("VCARD", f"{stem}near") for stem in stems)
 
 
 class ValkeyHarness(RedisHarness):

@@ -162,6 +162,7 @@ class _Look:
             full_page_writes=settings.get("full_page_writes", ""),
             read_only="",
             unlogged=rows[0][0],
+            vector_types=None,
         ).reached(Durability.DISK)
 
     def _ask(self, name: str, what: str, values: Sequence[Any] = ()) -> list[Any] | None:

@@ -48,7 +48,9 @@ def pack(rows: Any, *, model: str, count: int, dimension: int) -> list[Packed]:
         matrix = np.pad(matrix, ((0, 0), (0, -dimension % _BITS)))
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix = matrix / np.where(lengths == 0, 1, lengths)
-    small = np.rint(matrix * _SCALE).astype(np.int8)
+    # Its largest number is the scale of each: small ones keep what tells them apart.
+    largest = np.abs(matrix).max(axis=1, keepdims=True)
+    small = np.rint(matrix * (_SCALE / np.where(largest == 0, 1, largest))).astype(np.int8)
     bits = np.packbits(matrix > 0, axis=1)
     return [Packed(v.tobytes(), b.tobytes()) for v, b in zip(small, bits, strict=True)]
 

@@ -6,6 +6,7 @@ yields `Rest` to wait a little. Neither door decides anything.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Generator, Sequence
@@ -13,7 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.postgres import requests as answers
-from holdfast.backends.postgres.entries import ENTRIES, EntryRequests, found
+from holdfast.backends.postgres.entries import (
+    ENTRIES,
+    NEAR_DIMENSION_MAX,
+    EntryRequests,
+    found,
+    found_near,
+)
 from holdfast.backends.postgres.lanes import Pending
 from holdfast.backends.postgres.mapping import BACKEND, ConnectionLost, Contended
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
@@ -32,7 +39,7 @@ from holdfast.commands import (
 )
 from holdfast.errors import Conflict, EngineFull, HoldfastError
 from holdfast.model import Durability
-from holdfast.recall.commands import Search
+from holdfast.recall.commands import Candidate, Search
 
 R = TypeVar("R")
 
@@ -40,6 +47,8 @@ TRIES_MAX: Final = 8
 REST_S: Final = 0.002
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
+NEAR_AVOID_S: Final = 60.0
+"""How long pgvector is left alone after it has failed."""
 
 
 @dataclass(slots=True)
@@ -63,9 +72,12 @@ Course = Generator[Ask | Rest, Any, R]
 class Courses:
     """Each command as a course, with what a store remembers between them."""
 
-    def __init__(self, requests: Requests, replicas: Replicas) -> None:
+    def __init__(
+        self, requests: Requests, replicas: Replicas, vector_types: str | None = None
+    ) -> None:
         self._requests = requests
-        self._entries = EntryRequests(requests)
+        self._entries = EntryRequests(requests, vector_types)
+        self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
         self._sweep_at_s = 0.0
 
@@ -153,7 +165,23 @@ class Courses:
         return outcome
 
     def _search(self, command: Search) -> Course[Any]:
+        if time.monotonic() >= self._near_at_s and len(command.vector) <= NEAR_DIMENSION_MAX:
+            candidates = yield from self._search_near(command)
+            if candidates is not None:
+                return candidates
         return found(command, (yield from _ask(PRIMARY, self._entries.search(command))))
+
+    def _search_near(self, command: Search) -> Course[list[Candidate] | None]:
+        """By pgvector; None where it does not have all vectors yet, or has gone away."""
+        try:
+            rows = yield Ask(PRIMARY, self._entries.search_near(command))
+            candidates = found_near(rows)
+            if candidates is None:
+                yield Ask(PRIMARY, self._entries.follow_near(command))
+        except HoldfastError:
+            self._near_at_s = time.monotonic() + NEAR_AVOID_S
+            return None
+        return candidates
 
     def _one(self, command: Command[R]) -> Course[R]:
         if type(command) in READS:

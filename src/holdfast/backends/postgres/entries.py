@@ -1,10 +1,13 @@
 """The index of a log in PostgreSQL: statements and replies. Pure.
 
-The server chooses candidates by their sketches and words; their vectors are compared here.
+With pgvector the server compares all vectors. Without, it chooses candidates by their sketches and
+words, and their vectors are compared here.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +25,26 @@ from holdfast.recall.commands import (
     nearest,
 )
 
-SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
+_PARTS: Final = load_queries(Path(__file__).with_name("entries.sql"))
+SQL: Final = {name: text.replace("{worded}", _PARTS["worded"]) for name, text in _PARTS.items()}
+NEAR_BATCH: Final = 1000
+"""Entries from before pgvector that one recall copies for it; about a tenth of a second's work."""
+NEAR_LOCK_TIMEOUT_MS: Final = 100
+NEAR_DIMENSION_MAX: Final = 16_000
+"""Of pgvector's halfvec."""
 
 
 class EntryRequests:
     """Statements on the index, and on the logs beside a session."""
 
-    def __init__(self, requests: Requests) -> None:
-        self._sql = requests.prepared(SQL, {"{postings_max}": str(POSTINGS_MAX)})
+    def __init__(self, requests: Requests, vector_types: str | None) -> None:
+        constants = {
+            "{postings_max}": str(POSTINGS_MAX),
+            "{vector}": vector_types or "",
+            "{near_batch}": str(NEAR_BATCH),
+            "{near_lock_timeout_ms}": str(NEAR_LOCK_TIMEOUT_MS),
+        }
+        self._sql = requests.prepared(SQL, constants)
 
     def pick(self, command: Pick) -> Request:
         """See `Pick`."""
@@ -68,6 +83,20 @@ class EntryRequests:
         values = (command.model, command.session, list(command.words), *counts)
         return Request(self._sql["search"], values, command.operation)
 
+    def search_near(self, command: Search) -> Request:
+        """See `Search`; by pgvector."""
+        vector = struct.unpack(f"{len(command.vector)}b", command.vector)
+        values = (command.model, command.session, list(command.words), command.limit)
+        return Request(
+            self._sql["search_near"],
+            (*values, str(list(vector)), command.limit),
+            command.operation,
+        )
+
+    def follow_near(self, command: Search) -> Request:
+        """Bring pgvector's copy of this log on."""
+        return Request(self._sql["follow_near"], (command.session,), command.operation)
+
     def _request(self, command: Pick | Followed, *values: Any) -> Request:
         name = type(command).__name__.lower()
         return Request(self._sql[name], values, command.operation)
@@ -85,6 +114,14 @@ def position(rows: Rows) -> Position:
 def found(command: Search, rows: Rows) -> list[Candidate]:
     """The nearest of the candidates, and all that have the words."""
     return nearest(command, [(seq, bytes(vector), float(score)) for seq, vector, score in rows])
+
+
+def found_near(rows: Rows) -> list[Candidate] | None:
+    """What pgvector has found; None if it does not have all vectors of the log."""
+    if any(seq == 0 and not whole for seq, whole, _ in rows):
+        return None
+    # A vector without any direction is at no distance to anything.
+    return [Candidate(seq, 0.0 if math.isnan(at) else at, score) for seq, at, score in rows if seq]
 
 
 ENTRIES: Final[dict[type[Command[Any]], Any]] = {

@@ -12,6 +12,7 @@ from typing import Final
 
 import psycopg
 
+from holdfast.backends.postgres import near
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.lending import open_link
 from holdfast.backends.postgres.link import Link
@@ -32,8 +33,10 @@ MIGRATION_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The settings of a server that decide what an ack survives."""
+    """The settings of a server that decide what an ack survives; and who compares vectors."""
 
+    vector_types: str | None
+    """Where the types of pgvector are, if the server does."""
     fsync: str
     synchronous_commit: str
     synchronous_standby_names: str
@@ -65,7 +68,8 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
         try:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
-            promise = Promise(*(str(value or "") for value in row.fetchone() or ()))
+            types = near.offer(link, address.schema)
+            promise = Promise(types, *(str(value or "") for value in row.fetchone() or ()))
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error

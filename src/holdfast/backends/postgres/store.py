@@ -45,6 +45,7 @@ class PostgresSetup:
         self._courses = Courses(
             Requests(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
             Replicas(len(servers) - 1),
+            promise.vector_types,
         )
         self._process = os.getpid()
         self._closed = False

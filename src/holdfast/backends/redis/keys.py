@@ -3,7 +3,8 @@
     hf:{default.user-42}:head    hash: last number, floor, bytes, time to live, state; for ever
     hf:{default.user-42}:log     list of records; expires as a whole
     hf:{default.user-42}:keys    hash: idempotency key -> numbers; for ever
-    hf:{default.user-42}:followed, …:entries    the index of the log; derived, expires with it
+    hf:{default.user-42}:followed, …:entries    the index of the log; derived, expires with it; or
+    hf:{default.user-42}:near, …:words          for entries, where the engine compares vectors
     hf:{default.user-42}:memories:head, …       the same for what was remembered beside it
     hf:{default.user-42}:summaries:head, …      and for its summaries
     hf:{default}:names           sorted set of session names, of every session that ever was

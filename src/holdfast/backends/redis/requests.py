@@ -219,7 +219,10 @@ def _extend(command: Extend, keys: Keys) -> Request:
         command.operation,
         scripts.EXTEND,
         keys.session(command.session),
-        [*at, b"%d" % command.floor, b"%d" % command.anew, *map(entries.pack, command.entries)],
+        [
+            *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % entries.CLIENT_MAX),
+            *map(entries.pack, command.entries),
+        ],
         _position,
         writes=True,
     )
@@ -228,10 +231,10 @@ def _extend(command: Extend, keys: Keys) -> Request:
 def _search(command: Search, keys: Keys) -> Request:
     return Request(
         command.operation,
-        scripts.FOLLOWED,
+        scripts.SEARCH,
         keys.session(command.session),
-        [command.model.encode()],
-        lambda reply, _: entries.find(command, _checked(reply)[4]),
+        entries.question(command),
+        lambda reply, _: entries.found(command, _checked(reply)),
     )
 
 
@@ -322,6 +325,11 @@ def _trouble(reply: Any) -> HoldfastError | None:
             "some, or another program took them. Nothing was changed. forget() makes it usable again",
             backend=BACKEND,
         )
+    if reply[0] == b"lost":
+        return Damaged(
+            "the index of the session has lost its vectors. Nothing was changed. It is built anew",
+            backend=BACKEND,
+        )
     if reply[0] == b"newer":
         return FormatTooNew(
             f"the session has layout {reply[1].decode()!r}, from a later release. Nothing was "
@@ -375,7 +383,7 @@ def _picked(reply: Any, _level: Durability) -> list[tuple[int, bytes]]:
 
 
 def _position(reply: Any, _level: Durability) -> Position:
-    _, model, upto, floor, *_ = _checked(reply)
+    _, model, upto, floor = _checked(reply)
     return Position(model.decode(), int(upto), int(floor))
 
 

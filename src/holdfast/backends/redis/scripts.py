@@ -39,8 +39,9 @@ STAGE: Final = _load("stage")
 PICK: Final = _load("pick", "head")
 DERIVE: Final = _load("derive", "head", "add")
 FOLLOWED: Final = _load("followed", "head")
-EXTEND: Final = _load("extend", "head")
+EXTEND: Final = _load("extend", "head", "near")
+SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
     *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
-    *(PICK, DERIVE, FOLLOWED, EXTEND),
+    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH),
 )

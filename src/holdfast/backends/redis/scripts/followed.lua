@@ -1,15 +1,11 @@
--- Where the index of a log is; with any argument, all that it holds as well.
+-- Where the index of a log is.
 local head = read_head()
 if head.trouble then
     return head.trouble
 end
-local followed, entries = index_keys()
+local followed = index_keys()
 local at = redis.call('HMGET', followed, 'model', 'upto', 'floor')
 if visible_end(head) == 0 or not at[1] or tonumber(at[3]) ~= head.floor then
-    return { 'position', '', '0', '0', {} }
+    return { 'position', '', '0', '0' }
 end
-local held = {}
-if ARGV[1] == at[1] then
-    held = redis.call('LRANGE', entries, 0, -1)
-end
-return { 'position', at[1], at[2], at[3], held }
+return { 'position', at[1], at[2], at[3] }

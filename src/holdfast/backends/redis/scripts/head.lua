@@ -13,7 +13,7 @@ local CHUNK = 1000 -- Lua cannot unpack many more arguments at once
 -- The index of this log; in its slot, since the braces of its name are the same.
 local function index_keys()
     local stem = string.sub(KEYS[1], 1, -5)
-    return stem .. 'followed', stem .. 'entries'
+    return stem .. 'followed', stem .. 'entries', stem .. 'near', stem .. 'words'
 end
 
 local function whole(number)
@@ -97,8 +97,7 @@ end
 
 -- The room of the log is freed by the engine itself, not before the session has expired.
 local function release_log(head)
-    local followed, entries = index_keys()
-    for _, key in ipairs({ KEYS[2], followed, entries }) do
+    for _, key in ipairs({ KEYS[2], index_keys() }) do
         if head.exp then
             redis.call('PEXPIREAT', key, whole(head.exp))
         else
