@@ -311,7 +311,7 @@ def lose(harness: Any, part: str) -> None:
 PARTS = {
     SqliteHarness: ("followed", "vectors", "sketches", "words"),
     PostgresHarness: ("followed", "entries", "words"),
-    RedisHarness: ("followed",),
+    RedisHarness: ("followed", "entries"),
 }
 
 

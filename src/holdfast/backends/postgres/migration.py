@@ -88,6 +88,7 @@ def make_index_anew(address: Address) -> None:
                     link.execute(f"DROP TABLE IF EXISTS {', '.join(names)}".encode())
                     for table in _TABLE.findall(MIGRATIONS[RECALL_VERSION - 1]):
                         link.execute(in_schema(table, address.schema))
+            near.offer(link, address.schema)
         except psycopg.Error as error:
             raise mapped(error, "recall", writes=False) from error
 
