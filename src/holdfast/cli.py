@@ -171,6 +171,28 @@ def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--from", "kind", required=True, help="Which store, such as langchain-redis.")
+@click.option("--table", "place", help="Its table, or the prefix of its keys, if not the default.")
+@click.option("--namespace", default="default", show_default=True, help="Of TARGET.")
+@click.option("--dry-run", is_flag=True, help="Only read SOURCE, and say what would be moved.")
+@json_option
+@click.pass_context
+def migrate(ctx: click.Context, /, *, as_json: bool, **asked: Any) -> None:
+    """Bring the histories of a framework's store over, and read them back.
+
+    SOURCE is only read from. A second run adds what is new and nothing twice. Exit 0 all of it
+    is in TARGET, 1 something is not, 2 wrong arguments, 3 unknown.
+    """
+    from holdfast.integrations import migration  # noqa: PLC0415 - loads when used
+
+    moved = migration.migrate(**asked)
+    terminal.show_moved(moved, as_json, dry_run=asked["dry_run"])
+    ctx.exit(0 if moved.complete else EXIT_BROKEN)
+
+
+@main.command()
 @click.argument("scope", required=False)
 @store_options
 @click.option("--embedder", help="minilm (unless told) or wordllama.")
@@ -240,7 +262,7 @@ def check(
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
-    work, shown = (kit.check, report) if not order.all_configs else _card(report_file)
+    work, shown = (kit.check, report) if not order.all_configs else _card()
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
@@ -262,10 +284,8 @@ def check(
     ctx.exit(result.exit_code)
 
 
-def _card(report_file: Path | None) -> tuple[Any, Any]:
+def _card() -> tuple[Any, Any]:
     """How a durability card is made, and how it is shown."""
-    if report_file is not None:
-        raise UsageError("--report draws one check: for a durability card take --json")
     from holdfast.verify import card  # noqa: PLC0415 - the kit loads when used
     from holdfast.verify.report import card as shown  # noqa: PLC0415
 

@@ -86,10 +86,10 @@ async def carry_out(command: Command[R], backend: AsyncBackend) -> R:
         return await backend.execute(command)
     import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one door needs it
 
-    return await _to_the_end(asyncio.ensure_future(backend.execute(command)), command.operation)
+    return await to_the_end(asyncio.ensure_future(backend.execute(command)), command.operation)
 
 
-async def _to_the_end(write: asyncio.Future[R], operation: str) -> R:
+async def to_the_end(write: asyncio.Future[R], operation: str) -> R:
     """Wait for a write even when cancelled; then the cancellation carries its outcome as a note.
 
     A write that was handed over cannot be called back, so an early return would leave the

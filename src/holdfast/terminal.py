@@ -8,14 +8,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
+    from holdfast.integrations.migration import Moved
     from holdfast.verify.capsule import Capsule, Report
     from holdfast.verify.engines import Found
+
+LINES_MAX: Final = 100
+"""Lines about single sessions that are shown to people."""
 
 # rich is imported where a table is drawn: `holdfast --help` and --json do without it.
 
@@ -84,6 +88,31 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
         f"loaded: {loaded.sessions} session(s), {loaded.messages} message(s); "
         f"{loaded.present} were there already"
     )
+
+
+def show_moved(moved: Moved, as_json: bool, *, dry_run: bool) -> None:
+    """What a migration did, and what it could not bring over."""
+    if as_json:
+        _print_json(moved.to_json())
+        return
+    verb = "would move" if dry_run else "moved"
+    print(f"{verb}: {moved.messages} message(s) of {moved.sessions} session(s)", end="")
+    if dry_run:
+        print("; nothing was written")
+    else:
+        print(f"; {moved.present} were there already; {moved.verified} read back and equal")
+    if moved.expiring:
+        print(f"{moved.expiring} session(s) keep what was left of their time to live")
+    lines = [f"not brought back: {name} was forgotten or has expired" for name in moved.gone]
+    lines += [f"no history: {name}" for name in moved.foreign]
+    for left in moved.left_out:
+        place = "" if left.place is None else f", message {left.place}"
+        lines.append(f"left out: {left.session}{place}: {left.reason}")
+    lines += [f"differs: {one.session}: {one.reason}" for one in moved.differences]
+    for line in lines[:LINES_MAX]:
+        print(_printable(line))
+    if len(lines) > LINES_MAX:
+        print(f"and {len(lines) - LINES_MAX} more: --json shows all")
 
 
 def show_reindexed(records: int, as_json: bool) -> None:

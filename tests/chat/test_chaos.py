@@ -26,7 +26,13 @@ def test_what_was_saved_survives_every_button(page):
     page.send("I am still here")
     page.page.locator("#faults [data-fault=clock]").wait_for()
     for count, (fault, seen) in enumerate(
-        (("kill-service", "SIGKILL"), ("power", "disk")), start=1
+        (
+            ("kill-service", "SIGKILL"),
+            ("power", "disk"),
+            ("pause-service", "in state T"),
+            ("pause-engine", "in state T"),
+        ),
+        start=1,
     ):
         page.page.locator(f"#faults [data-fault={fault}]").click()
         page.page.locator("#landed li:not(.under-way)").nth(count - 1).wait_for()

@@ -6,16 +6,14 @@ real engines, written down here by hand. `none called sound may lose, none calle
 
 from __future__ import annotations
 
-from typing import Any
-
-import psycopg
 import pytest
 
 from holdfast.doctor import Hazard, Soundness, audit, sound_for
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines import PowerCuttable, start_engine
+from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.configs import CONFIGS, settings_of
 from tests.doctor.conftest import OnDisk, verdicts
+from tests.doctor.plain_writes import agrees, count, patient, write_plainly
 
 SOUND, UNSOUND = Soundness.SOUND, Soundness.UNSOUND
 
@@ -84,44 +82,22 @@ def test_a_running_engine_gets_the_verdict_of_its_configuration(
     assert verdicts(audit(engine.url)) == MEASURED[kind, config]
 
 
-def write_plainly(engine: Any) -> int:
-    """Acknowledged writes of a plain client, the last of them a moment ago."""
-    if engine.kind != "postgres":
-        return max(int(engine.call("RPUSH", "log", str(at))) for at in range(50))
-    with psycopg.connect(engine.url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE log (n int)")
-        for at in range(50):
-            connection.execute("INSERT INTO log VALUES (%s)", (at,))
-    return 50
-
-
-def count(engine: Any) -> int:
-    if engine.kind != "postgres":
-        return int(engine.call("LLEN", "log"))
-    with psycopg.connect(engine.url) as connection:
-        [(there,)] = connection.execute("SELECT to_regclass('log') IS NOT NULL").fetchall()
-        if not there:
-            return 0
-        [(rows,)] = connection.execute("SELECT count(*) FROM log").fetchall()
-    return int(rows)
-
-
 KILLED = [
-    *((kind, config) for kind, config in MEASURED if kind in ("redis", "postgres")),
+    *((kind, config) for kind, config in MEASURED if kind in ("redis", "postgres", "chroma")),
     ("valkey", "aof-always"),
     ("valkey", "rdb-only"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "config"), [pair for pair in KILLED if pair[1] not in ("cluster", "replica")]
+    # The cluster, the replica and what is left of Valkey are killed in tests/torture.
+    ("kind", "config"),
+    [pair for pair in KILLED if pair[1] not in ("cluster", "replica")],
 )
 def test_what_a_kill_takes_is_what_the_doctor_said(
     engine_factory: EngineFactory, kind: str, config: str
 ):
-    # The log is written in the background now and then: not just in the moment before the kill.
-    settings = {"wal_writer_delay": "10s"} if kind == "postgres" else {}
-    engine = engine_factory(kind, config=config, settings=settings)
+    engine = engine_factory(kind, config=config, settings=patient(kind))
     said = audit(engine.url).sound[Hazard.SIGKILL]
     acknowledged = write_plainly(engine)
     engine.kill()
@@ -136,7 +112,8 @@ def test_what_a_kill_takes_is_what_the_doctor_said(
 @pytest.mark.usefixtures("can_cut")
 @pytest.mark.parametrize(
     ("kind", "config"),
-    # Those that lose only during a rewrite or a snapshot are cut in that moment by the card's tests.
+    # Those that lose only during a rewrite or a snapshot are cut in that moment, and SQLite by its
+    # pragmas, in tests/verify/power/test_losses.py.
     [
         pair
         for pair in KILLED
@@ -144,12 +121,5 @@ def test_what_a_kill_takes_is_what_the_doctor_said(
     ],
 )
 def test_what_a_power_cut_takes_is_what_the_doctor_said(kind: str, config: str):
-    settings = {"wal_writer_delay": "10s"} if kind == "postgres" else {}
-    with start_engine(kind, config=config, settings=settings, power="block") as engine:
-        said = audit(engine.url).sound[Hazard.POWER]
-        acknowledged = write_plainly(engine)
-        assert isinstance(engine, PowerCuttable)
-        engine.power_cut()
-        engine.start()
-        lost = acknowledged - count(engine)
-    assert (lost == 0) is (said is SOUND), f"{said}, and {lost} of {acknowledged} were lost"
+    with start_engine(kind, config=config, settings=patient(kind), power="block") as engine:
+        agrees(engine, audit(engine.url).sound[Hazard.POWER])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends.postgres import entries
+from holdfast.verify.indexes import index_of
 from tests import wheels
 from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
@@ -172,3 +173,19 @@ def run(program: str, *words: str, given: bytes = b"") -> subprocess.CompletedPr
     """A program of the server's own release."""
     path = wheels.binary("postgres").with_name(program)
     return subprocess.run([path, *words], input=given, capture_output=True, timeout=60)
+
+
+def test_the_kit_counts_a_copy_that_is_left_behind(database: Database):
+    database.query("CREATE EXTENSION vector")
+    index = index_of(database.url, "default", Letters)
+    assert index.count is not None
+    with opened(database.url, Letters()) as store:
+        store.append("u", [say(text) for text in TEXTS])
+        store.recall("u", "number 33", k=1)
+        assert (database.copied(), index.count("u")) == (60, 60)
+        database.query("ALTER TABLE holdfast.entries DISABLE TRIGGER near_gone")
+        database.query("DELETE FROM holdfast.entries")
+        assert index.count("u") == 60, "the copy alone"
+        database.query("ALTER TABLE holdfast.entries ENABLE TRIGGER near_gone")
+        store.forget("u")
+    assert index.count("u") == 0

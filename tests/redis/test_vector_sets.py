@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends.redis import entries
+from holdfast.verify.indexes import index_of
 from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
 
@@ -103,3 +104,20 @@ def test_a_small_log_is_handed_over_to_the_engine_when_it_grows(engine: Any):
         assert best(store)[0] == before[0]
         every = store.recall("u", "number", k=100)
         assert sorted(hit.seq for hit in every) == list(range(1, 42)), "each once"
+
+
+def test_the_kit_counts_and_loses_them_too(engine: Any):
+    index = index_of(engine.url, "default", Letters)
+    assert index.count is not None
+    assert index.lose is not None
+    with opened(engine.url, Letters()) as store:
+        store.append("u", [say(text) for text in TEXTS])
+        best(store)
+        assert (kept(engine), index.count("u")) == ((60, 0), 60)
+        index.lose("u")
+        assert (kept(engine), index.count("u")) == ((0, 0), 0)
+        before = best(store)
+        assert before[0] in TEXTS
+        assert index.count("u") == 60
+        store.forget("u")
+    assert index.count("u") == 0

@@ -15,6 +15,7 @@ from tests.suite.ours import DOORS, our_target
 TESTS = contract_of("recallable") | contract_of("forgotten")
 # Chroma inside a process does not survive a fork of it; tests/verify/check kills one that was started.
 del TESTS["test_an_index_catches_up_after_sigkill_of_the_writer"]
+del TESTS["test_a_crash_inside_a_summary_neither_loses_nor_doubles"]
 globals().update(TESTS)
 
 

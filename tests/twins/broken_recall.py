@@ -24,8 +24,8 @@ class DualWrite(SqliteMemory):
         for message in messages:
             self.later(session, str(message["content"]))
 
-    def remember(self, scope: str, text: str) -> None:
-        super().remember(scope, text)
+    def keep(self, scope: str, text: str) -> None:
+        super().keep(scope, text)
         self.later(scope, text)
 
     def later(self, scope: str, text: str) -> None:
@@ -93,7 +93,7 @@ class NoLog(ChromaMemory):
     promise: ClassVar = "recallable"
     caught_by: ClassVar = ("test_a_lost_index_comes_back_from_the_log",)
 
-    def remember(self, scope: str, text: str) -> None:
+    def keep(self, scope: str, text: str) -> None:
         self.put(scope, [(f"kept {text}", text)])
 
 
@@ -199,13 +199,87 @@ class SoftDelete(SqliteMemory):
         return [each for each in super().log(scope) if new or each[0] not in self.deleted(scope)]
 
     def forget(self, session: str) -> None:
+        self.db.execute("DELETE FROM summary WHERE session = ?", (session,))
         marks: Sequence[tuple[str, str]] = [(session, at) for at, _ in super().log(session)]
         with self.transaction():
             self.db.executemany("INSERT INTO deleted VALUES (?, ?)", marks)
             self.db.execute("DELETE FROM vector WHERE session = ?", (session,))
 
 
+class SummarizesAll(SqliteMemory):
+    """Each summary is made of the whole conversation, and put beside those that are there."""
+
+    promise: ClassVar = "recallable"
+    caught_by: ClassVar = ("test_every_message_is_told_by_one_summary",)
+
+    def unsummarized(self, session: str) -> tuple[list[str], int]:
+        return [str(turn["content"]) for turn in self.history(session)], 0
+
+
+class _Marked(SqliteMemory):
+    """How far it has come is kept in a table of its own, by a transaction of its own."""
+
+    schema: ClassVar = SqliteMemory.schema + (
+        "CREATE TABLE mark (session TEXT PRIMARY KEY, upto INTEGER);"
+    )
+    caught_by: ClassVar = ("test_a_crash_inside_a_summary_neither_loses_nor_doubles",)
+    promise: ClassVar = "recallable"
+
+    def unsummarized(self, session: str) -> tuple[list[str], int]:
+        found = self.db.execute("SELECT upto FROM mark WHERE session = ?", (session,)).fetchone()
+        upto = found[0] if found else 0
+        return [str(turn["content"]) for turn in self.history(session)][upto:], upto
+
+    def mark(self, session: str, upto: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO mark VALUES (?, ?)", (session, upto))
+
+
+class SummaryTwice(_Marked):
+    """The summary is written, and then how far it has come: a crash in between writes it again."""
+
+    def summarize(self, session: str) -> None:
+        new, upto = self.unsummarized(session)
+        if new:
+            self.write_summary(session, new, upto)
+            self.mark(session, upto + len(new))
+
+
+class SummaryNever(_Marked):
+    """The other way round: a crash in between, and nobody makes it any more."""
+
+    def summarize(self, session: str) -> None:
+        new, upto = self.unsummarized(session)
+        if new:
+            self.mark(session, upto + len(new))
+            self.write_summary(session, new, upto)
+
+
+class SummaryStays(SqliteMemory):
+    """Forgetting was written before there were summaries."""
+
+    promise: ClassVar = "forgotten"
+    caught_by: ClassVar = ("test_what_was_forgotten_is_not_found_by_meaning",)
+
+    def forget(self, session: str) -> None:
+        kept = self.summaries(session)
+        super().forget(session)
+        for one in kept:
+            self.write_summary(session, [one["text"]], one["first"] - 1)
+
+
+class MemoryComesBack(SqliteMemory):
+    """Forgetting removes the requests too, so that nothing is left; a retry is new then."""
+
+    promise: ClassVar = "forgotten"
+    caught_by: ClassVar = ("test_a_late_retry_does_not_make_it_found_again",)
+
+    def forget(self, session: str) -> None:
+        super().forget(session)
+        self.db.execute("DELETE FROM request WHERE session = ?", (f"memory of {session}",))
+
+
 BROKEN = (
     DualWrite, PurgeBeforePersist, NoLog, MixedModels, MemoriesOnly, WordsOnly, IndexesOnePage,
-    VectorsStay, FirstPageOfVectors, RetryIndexes, SoftDelete,
+    VectorsStay, FirstPageOfVectors, RetryIndexes, SoftDelete, SummarizesAll, SummaryTwice,
+    SummaryNever, SummaryStays, MemoryComesBack,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ class SqliteMemory(SqliteStore):
         "CREATE TABLE memory (n INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT, text TEXT);"
         "CREATE TABLE vector (at TEXT, session TEXT, text TEXT, model TEXT, data BLOB,"
         " PRIMARY KEY (session, at));"
+        "CREATE TABLE summary (session TEXT, first INTEGER, last INTEGER, text TEXT);"
     )
 
     def __init__(self, engine: Any, ttl_s: float | None = None, model: Any = None) -> None:
@@ -51,11 +52,53 @@ class SqliteMemory(SqliteStore):
         return Index(
             lose=lambda scope: run("DELETE FROM vector WHERE session = ?", scope),
             count=lambda scope: run("SELECT count(*) FROM vector WHERE session = ?", scope),
+            derived=cls.beside(engine),
             other_model=lambda: cls(engine, model=OtherModel()),
         )
 
-    def remember(self, scope: str, text: str) -> None:
+    @classmethod
+    def beside(cls, engine: Any) -> Callable[[str], int]:
+        """How many memories and summaries of a scope there are."""
+
+        def count(scope: str) -> int:
+            with contextlib.closing(sqlite3.connect(cls.path(engine))) as db:
+                counted = [
+                    db.execute(f"SELECT count(*) FROM {table} WHERE session = ?", (scope,))
+                    for table in ("memory", "summary")
+                ]
+                return sum(each.fetchone()[0] for each in counted)
+
+        return count
+
+    def remember(self, scope: str, text: str, key: str | None = None) -> None:
+        with self.transaction():
+            if key is None or self.is_new(f"memory of {scope}", key):
+                self.keep(scope, text)
+
+    def keep(self, scope: str, text: str) -> None:
         self.db.execute("INSERT INTO memory (session, text) VALUES (?, ?)", (scope, text))
+
+    def summarize(self, session: str) -> None:
+        """What is new since the last summary becomes the next one, in the same transaction."""
+        with self.transaction():
+            new, upto = self.unsummarized(session)
+            if new:
+                self.write_summary(session, new, upto)
+
+    def unsummarized(self, session: str) -> tuple[list[str], int]:
+        """What no summary tells yet, and how many messages are before that."""
+        found = self.db.execute("SELECT max(last) FROM summary WHERE session = ?", (session,))
+        upto = found.fetchone()[0] or 0
+        return [str(turn["content"]) for turn in self.history(session)][upto:], upto
+
+    def write_summary(self, session: str, new: list[str], upto: int) -> None:
+        row = (session, upto + 1, upto + len(new), "\n".join(new))
+        self.db.execute("INSERT INTO summary VALUES (?, ?, ?, ?)", row)
+
+    def summaries(self, session: str) -> list[dict[str, Any]]:
+        found = "SELECT text, first, last FROM summary WHERE session = ?"
+        rows = self.db.execute(found, (session,)).fetchall()
+        return [{"text": text, "first": first, "last": last} for text, first, last in rows]
 
     def recall(self, scope: str, query: str, k: int) -> list[str]:
         self.follow(scope)
@@ -106,7 +149,7 @@ class SqliteMemory(SqliteStore):
 
     def forget(self, session: str) -> None:
         with self.transaction():
-            for table in ("message", "memory"):
+            for table in ("message", "memory", "summary"):
                 self.db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
             self.drop(session)
 
@@ -137,7 +180,7 @@ class ChromaMemory(SqliteMemory):
             with of(scope) as (_, ids):
                 return len(ids)
 
-        return Index(lose=lose, count=count)
+        return Index(lose=lose, count=count, derived=cls.beside(engine))
 
     def held(self, scope: str) -> set[str]:
         found = self.collection.get(where={"session": scope}, include=["metadatas"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import codec
-from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.doctor.finding import Finding, Hazard, Measure, Opinion, Severity
 from holdfast.errors import StoredDataError
 
 
@@ -27,8 +27,10 @@ class Books:
     """Sessions whose records are not those that their head counts."""
     leftovers: int = 0
     """Sessions that have expired and still take room."""
+    unread: bool = False
+    """Its tables are of another release, so that no record could be looked at."""
     index_lag: int | None = None
-    """Records that the recall index has not seen; None where there is no such index."""
+    """Records of the sample that the recall index has not seen; None where there is no index."""
 
     def read(self, session: bytes, records: Iterable[tuple[int, Any]]) -> None:
         """Take the records of one session into the sample."""
@@ -40,6 +42,19 @@ class Books:
                 codec.decode(bytes(record), seq)
             except StoredDataError as error:
                 self.damaged.append(f"{name!r}, number {seq}: {error}")
+
+    def follow(self, last: int, floor: int, upto: int, of_floor: int | None = None) -> None:
+        """Take a log that has an index: how far that is behind the numbers above the floor.
+
+        `of_floor` is the floor that the index knows; one that knows another is built anew.
+        """
+        behind = last - max(upto, floor) if of_floor in (None, floor) else last - floor
+        self.index_lag = (self.index_lag or 0) + max(0, behind)
+
+    def measures(self, where: str) -> list[Measure]:
+        """What changes from look to look."""
+        lag = self.index_lag
+        return [] if lag is None else [Measure("index_lag_records", lag, where)]
 
     def facts(self) -> dict[str, str]:
         """In words."""
@@ -57,7 +72,7 @@ def judge(books: Books | None) -> Opinion:
     """Findings about our own store; None: there is none, and others' records are not for us to read."""
     if books is None:
         return Opinion(unknown={Hazard.DAMAGE})
-    found = Opinion()
+    found = Opinion(unknown={Hazard.DAMAGE} if books.unread else set())
     if books.schema > books.known:
         found.findings.append(_newer(books))
     for names, what in ((books.damaged, "cannot be read"), (books.torn, "are not all there")):
@@ -75,17 +90,20 @@ def judge(books: Books | None) -> Opinion:
             )
         )
     if books.index_lag:
-        found.findings.append(
-            Finding(
-                Severity.NOTE,
-                (),
-                "nothing; recall does not find the newest records yet",
-                "the index follows the log",
-                f"{books.index_lag} record(s) behind",
-                "Wait, or rebuild the index",
-            )
-        )
+        found.findings.append(behind(books.index_lag))
     return found
+
+
+def behind(records: int) -> Finding:
+    """About an index that has not followed so many records."""
+    return Finding(
+        Severity.NOTE,
+        (),
+        "nothing; the next recall follows first, and says how far behind it is",
+        "the index follows the log when somebody recalls",
+        f"{records} record(s) behind",
+        "Nothing has to be done; `holdfast reindex` does it now",
+    )
 
 
 def _newer(books: Books) -> Finding:

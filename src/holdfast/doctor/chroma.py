@@ -14,13 +14,17 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from holdfast.doctor import chroma_rules
+from holdfast.backends.sqlite import path_of
+from holdfast.connection import log_and_index
+from holdfast.doctor import books, chroma_rules, sqlite
+from holdfast.doctor.books import Books
 from holdfast.doctor.budget import Budget
 from holdfast.doctor.chroma_rules import THRESHOLD, ChromaSeen, Collection
-from holdfast.doctor.finding import Audit, ordered
+from holdfast.doctor.finding import Audit, Hazard, Severity, ordered
 from holdfast.doctor.sqlite import read_only
 from holdfast.doctor.storage import LOCAL, listeners, openers, storage_of
 from holdfast.errors import EngineUnreachable, UsageError
+from holdfast.recall.chroma import collection_name
 from holdfast.verify.engines.listening import open_names
 
 COLLECTIONS_MAX: Final = 20
@@ -32,13 +36,22 @@ _COUNTS: Final = """
         WHERE s.collection = c.id)
     FROM collections c LIMIT ?1
 """
+_NOTES: Final = """
+    SELECT c.name, u.int_value, f.int_value FROM collections c
+    JOIN collection_metadata u ON u.collection_id = c.id AND u.key = 'upto'
+    JOIN collection_metadata f ON f.collection_id = c.id AND f.key = 'floor'
+"""
+_DERIVED: Final = "the index is derived, and is built anew from the log"
 
 
 def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of a server or of a directory."""
-    del namespace
     if urlsplit(url).scheme == "chroma":
-        return _directory(Path(unquote(urlsplit(url).path[1:])).absolute())
+        path = Path(unquote(urlsplit(url).path[1:])).absolute()
+        log, index = log_and_index(url, None)
+        if (path / "chroma.sqlite3").exists() or not path_of(log).exists():
+            return _directory(path)
+        return _store(log, Path(unquote(urlsplit(index or "").path[1:])), namespace, budget)
     return _server(url.rstrip("/"), budget)
 
 
@@ -75,6 +88,46 @@ def _directory_of(port: int) -> Path | None:
             if name.endswith("/chroma.sqlite3"):
                 return Path(name).parent
     return None
+
+
+def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
+    """Our own store with a Chroma index: the log decides, and what is derived may be lost."""
+    told = sqlite.look(log, namespace, budget)
+    if not (index / "chroma.sqlite3").is_file():
+        return replace(told, facts={**told.facts, "index": "none yet: made by the first recall"})
+    looked = _directory(index)
+    notes = [
+        replace(one, severity=Severity.NOTE, hazards=(), loses=f"nothing but time; {_DERIVED}")
+        for one in looked.findings
+        if {Hazard.DAMAGE, Hazard.CONCURRENCY} & set(one.hazards)
+    ]
+    facts = {**told.facts, **{f"index: {name}": value for name, value in looked.facts.items()}}
+    unseen = [*told.unseen, *looked.unseen]
+    found = Books(0, 0)
+    try:
+        _follow(found, path_of(log), index / "chroma.sqlite3", namespace)
+    except apsw.Error as error:
+        unseen.append(f"how far the index is: {type(error).__name__}: {error}")
+    if found.index_lag is not None:
+        facts["holdfast index lag"] = f"{found.index_lag} record(s)"
+    notes += [books.behind(found.index_lag)] if found.index_lag else []
+    return replace(
+        told,
+        findings=ordered([*told.findings, *notes]),
+        facts=facts,
+        unseen=tuple(unseen),
+        measures=(*told.measures, *found.measures(str(index))),
+    )
+
+
+def _follow(found: Books, log: Path, index: Path, namespace: bytes) -> None:
+    """How far each collection is behind its log, by the notes that it carries."""
+    with read_only(index) as connection:
+        rows: list[Any] = connection.execute(_NOTES).fetchall()
+    notes = {name: (upto, floor) for name, upto, floor in rows}
+    for name, floor, last in sqlite.ends(log, namespace):
+        if (position := notes.get(collection_name(namespace, name))) is not None:
+            found.follow(last, floor, *position)
 
 
 def _directory(path: Path) -> Audit:

@@ -70,7 +70,10 @@ class _Look:
             sound=opinion.sound(),
             facts=facts,
             unseen=tuple(self._unseen),
-            measures=tuple(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
+            measures=(
+                *(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
+                *(ours.measures(self._where()) if ours is not None else ()),
+            ),
             ours=self._level(seen),
         )
 
@@ -141,6 +144,8 @@ class _Look:
             return None
         found = Books(versions[0][0] or 0, SCHEMA_VERSION)
         if found.schema != SCHEMA_VERSION:
+            found.unread = True
+            self._unseen.append(f"records of holdfast: they are in schema {found.schema}")
             return found
         leftovers = self._ask("leftovers", "expired sessions of holdfast")
         found.leftovers = leftovers[0][0] if leftovers else 0
@@ -195,12 +200,14 @@ class _Look:
 
 def _read(found: Books, name: bytes, rows: list[Any]) -> None:
     """The newest records of one session: without a gap, and up to its last number."""
-    _, floor, last, *_ = rows[0]
+    _, floor, last, upto, of_floor, *_ = rows[0]
     records = [(seq, record) for *_, seq, record in rows if seq is not None]
     wanted = list(range(last - min(last - floor, RECORDS_MAX) + 1, last + 1))
     if [seq for seq, _ in records] != wanted:
         found.torn.append(f"{name.decode('utf-8', 'backslashreplace')!r} lacks some of {wanted}")
     found.read(name, records)
+    if upto is not None:
+        found.follow(last, floor, upto, of_floor)
 
 
 def _facts(seen: PostgresSeen) -> dict[str, str]:

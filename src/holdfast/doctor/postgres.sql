@@ -66,10 +66,11 @@ SELECT count(*) FROM (
 
 -- name: newest
 -- The newest records of some sessions; one row without a record for a session that has none.
-SELECT s.name, s.floor, s.last, m.seq, m.record
+SELECT s.name, s.floor, s.last, f.upto, f.floor, m.seq, m.record
 FROM (SELECT * FROM {schema}.sessions
       WHERE namespace = %s AND state = 'live'
         AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) LIMIT %s) AS s
+LEFT JOIN {schema}.followed f ON f.session = s.id
 LEFT JOIN LATERAL (
     SELECT o.seq, o.record FROM {schema}.messages o
     WHERE o.session = s.id AND o.seq > s.floor ORDER BY o.seq DESC LIMIT %s) AS m ON true

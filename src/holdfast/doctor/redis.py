@@ -186,12 +186,13 @@ class _Look:
             (b"HMGET", head, *fields),
             (b"LLEN", log),
             (b"LRANGE", log, b"%d" % -RECORDS_MAX, b"-1"),
+            (b"HMGET", log.removesuffix(b"log") + b"followed", b"upto", b"floor"),
             (b"EXEC",),
         ]
         *_, reply = yield from _ask(link, questions)
         if isinstance(reply, Exception) or not reply[0][1]:
             return  # moved meanwhile, or a name whose session never began
-        (version, last, floor, state, expires), there, records = reply
+        (version, last, floor, state, expires), there, records, (upto, of_floor) = reply
         if version != b"1":
             found.schema = max(found.schema, int(version or 0))
             return
@@ -204,6 +205,8 @@ class _Look:
         ):
             found.torn.append(f"{_text(name)!r} counts {end - int(floor)}, has {there}")
         found.leftovers += bool(gone and there)
+        if there and not gone and upto is not None:
+            found.follow(end, int(floor), int(upto), int(of_floor))
         found.read(name, enumerate(records, end - len(records) + 1))
 
     def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:
@@ -227,6 +230,7 @@ class _Look:
         if int(info.get("maxmemory", 0)):
             ratio = int(info["used_memory"]) / int(info["maxmemory"])
             measures.append(Measure("memory_used_ratio", ratio, str(self._address)))
+        measures += ours.measures(str(self._address)) if ours is not None else []
         return Audit(
             engine="valkey" if info.get("server_name") == "valkey" else "redis",
             where=str(self._address),

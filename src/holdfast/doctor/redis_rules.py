@@ -35,6 +35,8 @@ DEFAULTS: Final = {
 KEEPS: Final = "noeviction"
 FULL: Final = 0.9
 """Of its memory limit: then a server is nearly full."""
+CROWDED: Final = 0.5
+"""Of the machine's memory: a snapshot or a rewrite may need as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,9 @@ def eviction(seen: RedisSeen) -> Opinion:
     used, limit_bytes = int(info.get("used_memory", 0)), int(limit)
     if limit_bytes and used >= FULL * limit_bytes:
         found.findings.append(_nearly_full(used, limit_bytes))
+    machine = int(info.get("total_system_memory", 0))
+    if not limit_bytes and machine and used >= CROWDED * machine:
+        found.findings.append(_no_headroom(used, machine))
     return found
 
 
@@ -202,6 +207,19 @@ def _nearly_full(used: int, limit: int) -> Finding:
         f"used_memory {used}, maxmemory {limit}",
         "Raise maxmemory, or remove what is not needed",
         (f"redis-cli CONFIG SET maxmemory {2 * limit}",),
+    )
+
+
+def _no_headroom(used: int, machine: int) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        (),
+        "nothing yet; the kernel ends the whole server when the machine's memory is full",
+        f"there is no limit, and {used / machine:.0%} of the machine's memory is used: while a "
+        "snapshot or a rewrite is written, what changes is there twice",
+        f"used_memory {used}, total_system_memory {machine}, maxmemory 0",
+        f"Set maxmemory, with maxmemory-policy {KEEPS}: then writes are refused, loudly",
+        (f"redis-cli CONFIG SET maxmemory {round(CROWDED * machine)}",),
     )
 
 

@@ -54,6 +54,10 @@ _NEWEST: Final = """
     SELECT place & 0xffffffff, record FROM messages
     WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT ?3
 """
+_LAST: Final = _NEWEST.replace(", record", "")
+_FOLLOWED: Final = "SELECT upto FROM followed WHERE session = ?1 AND model <> ''"
+_INDEXED: Final = 2
+"""Since this schema there is an index of the log."""
 
 
 def look(url: str, namespace: bytes, budget: Budget) -> Audit:
@@ -88,6 +92,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
         sound=opinion.sound(),
         facts=facts,
         unseen=tuple(unseen),
+        measures=tuple(found.measures(str(path)) if found is not None else ()),
         ours=durability_on(seen.place.kind) if ours else None,
     )
 
@@ -175,6 +180,7 @@ def _sample(connection: apsw.Connection, found: Books, space: bytes, budget: Bud
     expired = "SELECT count(*) FROM sessions WHERE expires_ms <= ?1"
     found.leftovers = _number(connection, expired, now_ms - _HOUR_MS)
     sessions: list[Any] = connection.execute(_SAMPLE, (space, now_ms, SESSIONS_MAX)).fetchall()
+    indexed = found.schema >= _INDEXED
     for identity, name, floor in sessions:
         if budget.is_spent:
             break
@@ -184,6 +190,25 @@ def _sample(connection: apsw.Connection, found: Books, space: bytes, budget: Bud
         if seqs and seqs != list(range(seqs[0], seqs[0] + len(seqs))):
             found.torn.append(f"{name.decode('utf-8', 'backslashreplace')!r} has a gap in {seqs}")
         found.read(name, records)
+        position: list[Any] = (
+            connection.execute(_FOLLOWED, (identity,)).fetchall() if indexed else []
+        )
+        for (upto,) in position:
+            found.follow(seqs[-1] if seqs else floor, floor, upto)
+
+
+def ends(path: Path, space: bytes) -> list[tuple[bytes, int, int]]:
+    """Some logs of our own store: name, floor, and the last number."""
+    now_ms = time.time_ns() // 1_000_000
+    found: list[tuple[bytes, int, int]] = []
+    with read_only(path) as connection:
+        connection.execute("BEGIN")  # one cut
+        rows: list[Any] = connection.execute(_SAMPLE, (space, now_ms, SESSIONS_MAX)).fetchall()
+        for identity, name, floor in rows:
+            bounds = (place_of(identity, floor), place_of(identity, NUMBER_MAX), 1)
+            last: list[Any] = connection.execute(_LAST, bounds).fetchall()
+            found.append((name, floor, last[0][0] if last else floor))
+    return found
 
 
 def _number(connection: apsw.Connection, query: str, *values: int) -> int:

@@ -182,12 +182,12 @@ class _Measure:
             if not crew.until_acknowledged(self.chance.randint(*ACKS)):
                 raise VerifyError(f"it acknowledged only {crew.acknowledged()} appends in time")
             if self.row.fault == "power":
-                crew.until(lambda: False, within_s=self.chance.uniform(*LOAD_S))
+                crew.watch(self.chance.uniform(*LOAD_S))
             await_moment(self.engine, crew)
             if crew.trouble:
                 raise VerifyError(crew.trouble[0])
             at_ns, unsynced = self._strike(working)
-            crew.until(lambda: False, within_s=0)
+            crew.watch(0)
             acked = list(_acked(working))
             found, trouble = self._look(crew, acked)
             return loss_of(acked, found, at_ns, unsynced_bytes=unsynced, trouble=trouble)

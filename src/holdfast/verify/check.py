@@ -142,7 +142,7 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
             require=Durability[order.require],
             named=order.faults,
         )
-        run = _Run(order, bench, watcher, began + _LATE * order.time_s)
+        run = _Run(order, bench, watcher)
         stack.callback(run.close)
         run.all()
         return _result(run, time.monotonic() - began)
@@ -155,7 +155,8 @@ class _Run:
     order: Order
     bench: Bench
     watcher: Watcher
-    deadline: float
+    deadline: float = 0.0
+    """After that no scenario is begun any more. To start and open the target is no part of it."""
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -169,6 +170,7 @@ class _Run:
         """Open the target, then every scenario that was asked for and is possible."""
         with self._stoppable():
             self._open()
+        self.deadline = time.monotonic() + _LATE * self.order.time_s
         for scenario in self._chosen():
             said = len(self.findings)
             with self._stoppable():

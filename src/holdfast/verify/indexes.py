@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import lanes_of
 from holdfast.connection import log_and_index
+from holdfast.verify import records
 from holdfast.verify.claims import Claim, NotClaimed
 from holdfast.verify.engines.drivers import redis_client
 from holdfast.verify.target import Index
@@ -82,7 +83,10 @@ def index_of(url: str, namespace: str, other_model: Callable[[], Any]) -> Index:
         with held(scope) as index:
             return index.vectors
 
-    return Index(lose=lose, count=count, other_model=other_model)
+    def derived(scope: str) -> int:
+        return records.count_beside(url, namespace, scope)
+
+    return Index(lose=lose, count=count, derived=derived, other_model=other_model)
 
 
 @contextlib.contextmanager
@@ -119,10 +123,16 @@ def _redis(url: str, namespace: bytes, logs: Sequence[bytes]) -> Iterator[Held]:
 
     def lose() -> None:
         for stem in stems:
-            client.unlink(stem + b"followed", stem + b"entries")
+            client.unlink(*(stem + name for name in (b"followed", b"entries", b"near", b"words")))
+
+    def vectors(stem: bytes) -> int:
+        """Those that the client compares, and those that the engine does, where it can."""
+        near = stem + b"near"
+        by_engine = int(client.execute_command("VCARD", near)) if client.exists(near) else 0
+        return int(client.llen(stem + b"entries")) + by_engine
 
     try:
-        yield Held(sum(client.llen(stem + b"entries") for stem in stems), lose)
+        yield Held(sum(map(vectors, stems)), lose)
     finally:
         client.close()
 
@@ -144,9 +154,16 @@ def _postgres(url: str, namespace: bytes, logs: Sequence[bytes]) -> Iterator[Hel
             for table in ("followed", "words", "entries"):
                 db.execute(f"DELETE FROM {schema}.{table} WHERE session IN ({ids})", values)  # noqa: S608
 
+    def rows(table: str) -> int:
+        """What a table holds of it; `near` is there where the server compares vectors."""
+        if db.execute("SELECT to_regclass(%s)", (f"{schema}.{table}",)).fetchone()[0] is None:
+            return 0
+        counted = f"SELECT count(*) FROM {schema}.{table} WHERE session IN ({ids})"  # noqa: S608
+        return int(db.execute(counted, values).fetchone()[0])
+
     try:
-        counted = f"SELECT count(*) FROM {schema}.entries WHERE session IN ({ids})"  # noqa: S608
-        yield Held(db.execute(counted, values).fetchone()[0], lose)
+        # A copy alone is what is left behind, where the index itself is gone.
+        yield Held(rows("entries") or rows("near"), lose)
     finally:
         db.close()
 

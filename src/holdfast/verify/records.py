@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast import codec
+from holdfast.commands import lanes_of
 from holdfast.connection import connect, log_and_index
 from holdfast.errors import FaultNotProven
 from holdfast.model import Durability, History, Message
@@ -20,13 +21,22 @@ Records = list[tuple[bytes, Callable[[bytes], object]]]
 
 def flip_one(url: str, namespace: str, session: str) -> None:
     """Flip one bit in the middle of the middle record: often JSON that still looks right."""
-    with _records_of(url, namespace, session) as records:
+    with _records_of(url, namespace, _bytes(session)) as records:
         if not records:
             raise FaultNotProven("damage: the session has no record")
         record, put = records[len(records) // 2]
         changed = bytearray(record)
         changed[len(changed) // 2] ^= 1
         put(bytes(changed))
+
+
+def count_beside(url: str, namespace: str, session: str) -> int:
+    """How many memories and summaries of a session the engine holds."""
+    counted = 0
+    for log in lanes_of(_bytes(session)):
+        with _records_of(url, namespace, log) as records:
+            counted += len(records)
+    return counted
 
 
 class VersionZero:
@@ -39,7 +49,7 @@ class VersionZero:
     def append(self, session: str, messages: Sequence[dict[str, Any]]) -> None:
         """Write them as today, and put yesterday's records in the place of today's."""
         self._store.append(session, [_message(each) for each in messages])
-        with _records_of(self._url, self._namespace, session) as records:
+        with _records_of(self._url, self._namespace, _bytes(session)) as records:
             for record, put in records:
                 put(codec.json_bytes(codec.decode(record).to_openai()))
 
@@ -66,9 +76,9 @@ def are_reachable(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def _records_of(url: str, namespace: str, session: str) -> Iterator[Records]:
+def _records_of(url: str, namespace: str, log: bytes) -> Iterator[Records]:
     way = _WAYS[urlsplit(url).scheme]
-    with way(url, _bytes(namespace), _bytes(session)) as records:
+    with way(url, _bytes(namespace), log) as records:
         yield records
 
 

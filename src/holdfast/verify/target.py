@@ -15,14 +15,16 @@ from holdfast.verify.engines.protocol import Engine
 class Index:
     """How the index of a store is reached past the store, where it claims `recallable`.
 
-    What is left out is not tried, and that is said. `lose` and `count` are called while no
-    client has the store open.
+    What is left out is not tried, and that is said. `lose`, `count` and `derived` are called
+    while no client has the store open.
     """
 
     lose: Callable[[str], object] | None = None
     """Takes the index of a scope away, as a bad disk or a power cut does; the log stays."""
     count: Callable[[str], int] | None = None
     """How many vectors it holds of a scope."""
+    derived: Callable[[str], int] | None = None
+    """How many memories and summaries are stored of a scope."""
     other_model: Callable[[], Any] | None = None
     """Opens the store on the same data with another embedding model."""
 
@@ -41,6 +43,10 @@ class Target:
     Who claims `recallable` has `remember(scope, text)` and `recall(scope, query, k)` too: the
     best k of what was said and remembered there, as texts or as anything with a `text` or a
     `content`, and with `behind` on the answer where the index has not followed all of it.
+    `remember(scope, text, key)` is held to `exactly-once` where that is claimed. Who keeps
+    summaries has `summarize(session)`, which brings them up to the last message, and
+    `summaries(session)`: each with its `text` and the places of the `first` and the `last`
+    message that it adds, counted from 1. One that replaces the others adds all of theirs.
     """
 
     open: Callable[[], Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.verify.adapters.frameworks import FRAMEWORKS, imported
+from holdfast.verify.adapters.frameworks import FRAMEWORKS, OURS, imported
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of
 from tests.verify.check.checking import run, tell
@@ -31,12 +32,18 @@ def test_a_framework_and_an_engine_make_a_name():
 @pytest.mark.parametrize(("framework", "about"), FRAMEWORKS.items())
 def test_every_engine_that_is_named_has_its_function(framework: str, about: tuple[str, ...]):
     module = imported(FRAMEWORKS[framework].module, framework)
-    assert all(callable(getattr(module, kind)) for kind in FRAMEWORKS[framework].engines), about
+    names = {"holdfast" if kind in OURS else kind for kind in FRAMEWORKS[framework].engines}
+    assert all(callable(getattr(module, name)) for name in names), about
 
 
-def test_a_framework_that_is_not_installed_is_named_with_the_command():
+def test_a_framework_that_is_not_installed_is_named_with_the_command(tmp_path: Path):
+    (tmp_path / "llama_index.py").write_text("raise ImportError('it is not here')")
     done = subprocess.run(
-        [str(HOLDFAST), "check", "llama-index:redis"], capture_output=True, text=True, timeout=60
+        [str(HOLDFAST), "check", "llama-index:redis"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 4, done.stdout
     assert "pip install llama-index-storage-chat-store-redis" in done.stderr

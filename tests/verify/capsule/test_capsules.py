@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import holdfast
 from holdfast import Message, codec
+from holdfast.backends.postgres import migration
 from holdfast.backends.sqlite.connection import SCHEMA_VERSION
 from holdfast.cli import main
 from holdfast.errors import LimitExceeded, VerifyError
@@ -58,6 +59,10 @@ def test_every_format_that_is_read_has_a_capsule():
     # The user_version of a SQLite file stands at byte 60 of it.
     schemas = {int.from_bytes(data[60:64], "big") for data in files}
     assert schemas == set(range(1, SCHEMA_VERSION + 1))
+    dumps = [lzma.decompress(file.read_bytes()) for file in _data("dump.sql.xz")]
+    # Every migration leaves a row.
+    migrations = [data.count(b"INSERT INTO holdfast.holdfast_schema VALUES") for data in dumps]
+    assert set(migrations) == set(range(1, migration.SCHEMA_VERSION + 1))
 
 
 def _data(file: str) -> list[Path]:

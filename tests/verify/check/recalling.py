@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,37 @@ def words_only(engine: Any) -> Target:
 
 def retry_indexes(engine: Any) -> Target:
     return _target(broken_recall.RetryIndexes, engine)
+
+
+def summarizes_all(engine: Any) -> Target:
+    return _target(broken_recall.SummarizesAll, engine)
+
+
+def summary_twice(engine: Any) -> Target:
+    return _target(broken_recall.SummaryTwice, engine)
+
+
+def summary_never(engine: Any) -> Target:
+    return _target(broken_recall.SummaryNever, engine)
+
+
+def summary_stays(engine: Any) -> Target:
+    return _target(broken_recall.SummaryStays, engine)
+
+
+def memory_comes_back(engine: Any) -> Target:
+    return _target(broken_recall.MemoryComesBack, engine)
+
+
+def dies_in_a_summary(engine: Any) -> Target:
+    """Its process ends in the middle of the questions."""
+
+    class Dies(SqliteMemory):
+        def summarize(self, session: str) -> None:
+            del session
+            os._exit(9)
+
+    return _target(Dies, engine)
 
 
 def claims_only(engine: Any) -> Target:

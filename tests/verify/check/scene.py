@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from holdfast.verify.engines import Engine
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.providers import DEFAULT_CONFIG
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios import Bench, Scenario
-from holdfast.verify.spec import EngineView, TargetSpec, load_target
+from holdfast.verify.spec import EngineView, TargetSpec, load_target, view_of
 from holdfast.verify.workload.crew import Bounds
 
 
@@ -35,17 +36,20 @@ def play(
     scale: float = 0.5,
     level: str | None = None,
     config: str | None = None,
+    named: tuple[str, ...] = (),
+    engine: Engine | None = None,
 ) -> Played:
+    """Without an engine, only a scenario that starts its own can be played."""
     version = choose_binary(kind, None).version
     config = config or DEFAULT_CONFIG[kind]
     url = "sqlite:///nowhere" if kind == "sqlite" else "redis://127.0.0.1:1/0"
     view = EngineView(kind, "local", config, url, version, None)
-    spec = TargetSpec(name, engine=view)
+    spec = TargetSpec(name, engine=view_of(engine) if engine else view)
     target = load_target(spec)
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
         bench = Bench(
             spec=spec,
-            engine=None,
+            engine=engine,
             seed=3,
             folder=Path(folder),
             bounds=Bounds(),
@@ -53,11 +57,13 @@ def play(
             about={
                 "name": name,
                 "keyed": False,
+                "summarizes": True,
                 "level": level,
                 "ttl_s": target.ttl_s,
                 "not_claimed": dict(target.claims.not_claimed()),
             },
             say=lambda _: None,
+            named=named,
         )
         assert scenario.reason_not(bench) is None
         outcome = scenario.run(bench)

@@ -114,7 +114,7 @@ def test_records_of_version_0_are_really_that_and_are_read(kind: str):
         old = VersionZero(engine.url, "default")
         old.append("s", [{"id": "1", "role": "user", "content": "long ago", "name": "Li"}])
         old.close()
-        with _records_of(engine.url, "default", "s") as records:
+        with _records_of(engine.url, "default", b"s") as records:
             assert [record for record, _ in records] == [
                 b'{"role":"user","content":"long ago","name":"Li"}'
             ]

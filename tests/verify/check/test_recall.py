@@ -12,9 +12,12 @@ from holdfast.verify.check import Order, check
 from holdfast.verify.engines import Engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
+from holdfast.verify.scenarios.recall import Recall
+from holdfast.verify.scenarios.summaries import SummaryAtLine
 from holdfast.verify.workload import memories
 from tests.verify.check import recalling
 from tests.verify.check.checking import Notes, tell
+from tests.verify.check.scene import play
 
 
 def run(target: str, engine: str | None = "sqlite", **asked: Any) -> CheckResult:
@@ -30,7 +33,9 @@ def test_our_store_is_found_by_meaning_whatever_happens_to_its_index():
     for part in ("by other words", "loss of an index of 8", "another embedding model"):
         assert part in because
     assert "after SIGKILL inside recall()" in because
-    assert "no vector of it is left" in result.promises["forgotten"].because
+    assert "every message is told by one summary" in because
+    left = "no vector, memory, summary of it is left"
+    assert left in result.promises["forgotten"].because
     assert result.faults["index-loss"].seen[0].startswith("8 vectors")
     assert result.faults["kill"].in_flight
 
@@ -53,6 +58,9 @@ def test_an_index_that_is_written_beside_the_log_is_caught():
         ("retry_indexes", "forgotten", "after a late retry"),
         ("mixed_models", "recallable", "with another embedding model"),
         ("words_only", "recallable", "is not among the 2 best"),
+        ("summarizes_all", "recallable", "messages 1 to 4 are told by two summaries"),
+        ("summary_stays", "forgotten", "a summary of what was forgotten is there"),
+        ("memory_comes_back", "forgotten", "after a late retry"),
     ],
 )
 def test_the_questions_catch_an_index_that_drifts(
@@ -63,6 +71,40 @@ def test_the_questions_catch_an_index_that_drifts(
         found = list(memories.recall(client, target, 7))
     broken = [f for f in found if f["promise"] == promise and f["verdict"] == "broken"]
     assert words in broken[0]["because"], found
+
+
+def test_a_crash_at_a_line_of_a_summary_neither_loses_nor_doubles_ours(sqlite_engine: Engine):
+    found = play(SummaryAtLine(), "sqlite", "sqlite", scale=0.2, engine=sqlite_engine)
+    one = found.of("recallable")
+    assert one.verdict is Verdict.KEPT, one.because
+    assert "every message is told by one summary" in one.because
+    assert found.tallies["crash-at-line"].landed == one.evidence["explored"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("summary_twice", "are told by two summaries, after summarize() was done again"),
+        ("summary_never", "of 4 messages those after 2 are told by no summary"),
+    ],
+)
+def test_a_summary_and_its_mark_in_two_steps_are_caught_with_the_line(
+    sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # with threads it could not fork
+    target = f"tests.verify.check.recalling:{name}"
+    found = play(SummaryAtLine(), target, "sqlite", named=("crash-at-line",), engine=sqlite_engine)
+    one = found.of("recallable")
+    assert one.verdict is Verdict.BROKEN, one.because
+    assert words in one.because
+    assert "tests/twins/" in one.because
+
+
+def test_questions_that_broke_off_are_not_called_kept(sqlite_engine: Engine):
+    target = "tests.verify.check.recalling:dies_in_a_summary"
+    one = play(Recall(), target, "sqlite", engine=sqlite_engine).of("recallable")
+    assert one.verdict is Verdict.UNKNOWN
+    assert "a client ended by itself (exit 9)" in one.because
 
 
 def test_a_sound_stranger_raises_no_alarm():

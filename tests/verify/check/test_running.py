@@ -45,7 +45,7 @@ def test_a_store_that_hangs_ends_in_unknown_within_its_bound():
     assert result.verdict is Verdict.UNKNOWN
     assert "did not return" in result.promises["ordered"].because, tell(result)
     assert "hangs" in result.promises["faithful"].because
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 100
 
 
 def test_a_store_that_hangs_while_it_is_opened_ends_in_unknown():
@@ -185,9 +185,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_check(tmp_path: Pat
 
 def test_a_broken_store_is_told_with_its_witness_and_exit_1(tmp_path: Path):
     file = tmp_path / "result.json"
-    words = ("--engine", "sqlite", "--promises", "snapshot", "--seed", "3", "--time", "10")
+    words = ("--engine", "sqlite", "--promises", "snapshot", "--seed", "3", "--time", "20")
     with command(f"{STORES}:oldest_first", *words, "--json", str(file)) as process:
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=200)
     assert process.returncode == 1, out + err
     assert "✗ broken" in out
     anomaly = json.loads(file.read_text())["promises"]["snapshot"]["anomalies"][0]

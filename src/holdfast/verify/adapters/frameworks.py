@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from holdfast import connection
+from holdfast.contract import Store
 from holdfast.errors import UsageError, VerifyError
+from holdfast.model import Durability
+from holdfast.verify import records
 from holdfast.verify.claims import Claims, NotClaimed
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
@@ -27,19 +31,29 @@ class Framework(NamedTuple):
     """The kind of an engine that goes by another name here."""
 
 
+OURS: Final = MappingProxyType(
+    {"holdfast": "sqlite", "holdfast-redis": "redis", "holdfast-postgres": "postgres"}
+)
+"""Our own store through a framework's interface, and the kind of engine below it."""
+
 FRAMEWORKS: Final = {
     "openai-agents": Framework(
-        "holdfast.verify.adapters.openai_agents", ("sqlite", "redis"), "openai-agents"
+        "holdfast.verify.adapters.openai_agents",
+        ("sqlite", "redis", *OURS),
+        "openai-agents",
+        OURS,
     ),
     "langchain": Framework(
         "holdfast.verify.adapters.langchain",
-        ("sqlite", "redis", "postgres"),
+        ("sqlite", "redis", "postgres", *OURS),
         "langchain-community",
+        OURS,
     ),
     "llama-index": Framework(
         "holdfast.verify.adapters.llama_index",
-        ("redis",),
+        ("redis", *OURS),
         "llama-index-storage-chat-store-redis",
+        OURS,
     ),
     "chroma": Framework(
         "holdfast.verify.adapters.chroma",
@@ -55,6 +69,15 @@ CLAIMS: Final = Claims(
     recallable=NotClaimed("it is a chat history: nothing is found by meaning"),
 )
 """What a framework's chat history says of itself. Everything else it is held to."""
+
+OUR_CLAIMS: Final = Claims(
+    expiring=NotClaimed("opened without a time to live"),
+    recallable=NotClaimed("the framework's interface has no recall; the store itself has"),
+)
+"""Of our store through a framework's interface."""
+
+OUR_CODE: Final = ("holdfast.integrations", "holdfast.contract")
+"""Where a crash at a line is tried: the way from the framework to the log."""
 
 
 def engine_of(name: str) -> str | None:
@@ -72,8 +95,35 @@ def target_of(name: str, engine: Engine) -> Target:
     """The target of this name on a running engine."""
     framework, _, kind = name.partition(":")
     module = importlib.import_module(FRAMEWORKS[framework].module)
-    make: Callable[[Engine], Target] = getattr(module, kind)
+    make: Callable[[Engine], Target] = getattr(module, "holdfast" if kind in OURS else kind)
     return make(engine)
+
+
+def ours(engine: Engine, through: Callable[[Store], Any], name: str) -> Target:
+    """Our store on this engine, through what a framework makes of it."""
+    url = engine.url
+    return Target(
+        open=lambda: through(connection.connect(url, require=Durability.MEMORY)),
+        engine=engine,
+        claims=OUR_CLAIMS,
+        code=OUR_CODE,
+        name=name,
+        tamper=lambda session: records.flip_one(url, "default", session),
+    )
+
+
+class Shown(list[dict[str, Any]]):
+    """Messages in the kit's words; `damaged` is what the store says cannot be read."""
+
+    damaged: tuple[Any, ...] = ()
+
+
+def newest(found: list[Any], limit: int | None, said: Callable[[Any], dict[str, Any]]) -> Shown:
+    """The newest `limit` of all that a framework read."""
+    cut = found if limit is None else found[len(found) - min(limit, len(found)) :]
+    shown = Shown(said(message) for message in cut)
+    shown.damaged = getattr(found, "damaged", ())
+    return shown
 
 
 def imported(module: str, framework: str) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.verify.adapters.frameworks import CLAIMS, imported
+from holdfast.contract import Store
+from holdfast.verify.adapters.frameworks import CLAIMS, imported, newest, ours
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -32,9 +33,7 @@ class Histories:
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
         """The newest `limit` of everything."""
-        found = self._of(session).messages
-        shown = found if limit is None else found[len(found) - min(limit, len(found)) :]
-        return [self._ours(message) for message in shown]
+        return newest(self._of(session).messages, limit, self._ours)
 
     def forget(self, session: str) -> None:
         """Clear it."""
@@ -53,6 +52,29 @@ class Histories:
     @staticmethod
     def _ours(message: Any) -> dict[str, Any]:
         return {"content": message.content, "id": message.id, **message.additional_kwargs}
+
+
+class OurHistories(Histories):
+    """Our store as LangChain's history: the same calls, and a key where one is given."""
+
+    def __init__(self, store: Store) -> None:
+        made = imported("holdfast.integrations.langchain", "langchain").HoldfastChatMessageHistory
+        super().__init__(lambda session: made(session, store))
+        self._store = store
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        """One call for the whole turn."""
+        theirs = [self._theirs(message) for message in messages]
+        self._of(session).add_messages(theirs, key=key)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+def holdfast(engine: Engine) -> Target:
+    """Our store, as `HoldfastChatMessageHistory`."""
+    return ours(engine, OurHistories, f"holdfast on {engine.kind}, through langchain")
 
 
 def redis(engine: Engine) -> Target:

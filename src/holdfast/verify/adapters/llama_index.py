@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.verify.adapters.frameworks import CLAIMS, imported
+from holdfast.contract import Store
+from holdfast.verify.adapters.frameworks import CLAIMS, imported, newest, ours
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -22,24 +23,48 @@ class ChatStore:
     def append(self, session: str, messages: list[dict[str, Any]]) -> None:
         """As an application does it: one after the other."""
         for message in messages:
-            rest = {name: message[name] for name in message if name not in ("role", "content")}
-            theirs = self._llms.ChatMessage(
-                role=message["role"], content=message["content"], additional_kwargs=rest
-            )
-            self._store.add_message(session, theirs)
+            self._store.add_message(session, self._theirs(message))
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
         """The newest `limit` of everything."""
-        found = self._store.get_messages(session)
-        shown = found if limit is None else found[len(found) - min(limit, len(found)) :]
-        return [
-            {"role": message.role.value, "content": message.content, **message.additional_kwargs}
-            for message in shown
-        ]
+        return newest(self._store.get_messages(session), limit, self._ours)
 
     def forget(self, session: str) -> None:
         """Delete it."""
         self._store.delete_messages(session)
+
+    def _theirs(self, message: dict[str, Any]) -> Any:
+        rest = {name: message[name] for name in message if name not in ("role", "content")}
+        return self._llms.ChatMessage(
+            role=message["role"], content=message["content"], additional_kwargs=rest
+        )
+
+    @staticmethod
+    def _ours(message: Any) -> dict[str, Any]:
+        return {"role": message.role.value, "content": message.content, **message.additional_kwargs}
+
+
+class OurChatStore(ChatStore):
+    """Our store as LlamaIndex's chat store, with the one call for a turn that it adds."""
+
+    def __init__(self, store: Store) -> None:
+        module = imported("holdfast.integrations.llama_index", "llama-index")
+        super().__init__(module.HoldfastChatStore(store))
+        self._opened = store
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        """One call for the whole turn."""
+        theirs = [self._theirs(message) for message in messages]
+        self._store.add_messages(session, theirs, once=key)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._opened.close()
+
+
+def holdfast(engine: Engine) -> Target:
+    """Our store, as `HoldfastChatStore`."""
+    return ours(engine, OurChatStore, f"holdfast on {engine.kind}, through llama-index")
 
 
 def redis(engine: Engine) -> Target:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.verify.adapters.frameworks import CLAIMS, imported
+from holdfast.contract import Store
+from holdfast.verify.adapters.frameworks import CLAIMS, imported, ours
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -45,6 +46,30 @@ class Sessions:
         if session not in self._made:
             self._made[session] = self._make(session)
         return self._made[session]
+
+
+class OurSessions(Sessions):
+    """Our store as sessions of the SDK: the same calls, and a key where one is given."""
+
+    def __init__(self, store: Store) -> None:
+        made = imported("holdfast.integrations.openai_agents", "openai-agents").HoldfastSession
+        super().__init__(lambda session: made(session, store))
+        self._store = store
+
+    async def append(
+        self, session: str, messages: list[dict[str, Any]], key: str | None = None
+    ) -> None:
+        """One call for the whole turn."""
+        await self._of(session).add_items(messages, key=key)
+
+    async def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+def holdfast(engine: Engine) -> Target:
+    """Our store, as `HoldfastSession`."""
+    return ours(engine, OurSessions, f"holdfast on {engine.kind}, through openai-agents")
 
 
 def sqlite(engine: Engine) -> Target:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from holdfast import codec, transfer
+from holdfast.commands import lanes_of
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import NotApplied, UsageError
 from holdfast.model import Message
@@ -46,6 +48,15 @@ class Found:
     behind: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One summary of a session: what it says, and which messages it adds, counted from 1."""
+
+    text: str
+    first: int
+    last: int
+
+
 class Client:
     """One client of a store under test. Sync, whatever the store is; for one thread."""
 
@@ -64,11 +75,7 @@ class Client:
     @property
     def takes_key(self) -> bool:
         """Whether an append can be given a key at all, whatever is claimed."""
-        try:
-            parameters = inspect.signature(self._store.append).parameters.values()
-        except (TypeError, ValueError):
-            return False
-        return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
+        return _takes_key(self._store.append)
 
     @property
     def store(self) -> object:
@@ -83,15 +90,18 @@ class Client:
     @property
     def level(self) -> str:
         """What an ack says that it survives; DISK where the store names none."""
-        ours = isinstance(self._store, Store | AsyncStore)
-        return self._store.durability.name if ours else "DISK"
+        return self._store.durability.name if self._ours else "DISK"
+
+    @property
+    def _ours(self) -> bool:
+        return isinstance(self._store, Store | AsyncStore)
 
     def append(
         self, session: str, messages: Sequence[Turn], *, key: str | None = None
     ) -> tuple[int, ...] | None:
         """Append them as one batch; returns the numbers that our own stores give."""
         with_key: dict[str, Any] = {} if key is None else {"key": key}
-        if isinstance(self._store, Store | AsyncStore):
+        if self._ours:
             ours = [_message(message) for message in messages]
             ack = self._wait(self._store.append(session, ours, **with_key))
             return tuple(range(ack.first, ack.last + 1))
@@ -104,8 +114,7 @@ class Client:
 
     def rewrite(self, session: str, messages: Sequence[Turn]) -> None:
         """Have it put these in the place of all that a session shows."""
-        ours = isinstance(self._store, Store | AsyncStore)
-        new = [_message(each) if ours else dict(each) for each in messages]
+        new = [_message(each) if self._ours else dict(each) for each in messages]
         self._wait(self._store.rewrite(session, new))
 
     def forget(self, session: str) -> None:
@@ -117,9 +126,38 @@ class Client:
         """Whether it can be asked to recall at all, whatever is claimed."""
         return hasattr(self._store, "remember") and hasattr(self._store, "recall")
 
-    def remember(self, scope: str, text: str) -> None:
+    @property
+    def remembers_keys(self) -> bool:
+        """Whether a memory can be given a key at all, whatever is claimed."""
+        return self.recalls and _takes_key(self._store.remember)
+
+    @property
+    def summarizes(self) -> bool:
+        """Whether it keeps summaries that can be looked at."""
+        return self._ours or all(hasattr(self._store, n) for n in ("summarize", "summaries"))
+
+    def remember(self, scope: str, text: str, *, key: str | None = None) -> None:
         """Have it keep a text for later questions."""
-        self._wait(self._store.remember(scope, text))
+        self._wait(self._store.remember(scope, text, **({} if key is None else {"key": key})))
+
+    def summarize(self, session: str) -> None:
+        """Have it bring the summary of a session up to its last message."""
+        self._wait(self._store.summarize(session, **({"keep": 0} if self._ours else {})))
+
+    def summaries(self, session: str) -> tuple[Summary, ...]:
+        """What it keeps of summaries of a session, whether or not it would show them."""
+        if self._ours:
+            return tuple(our_summaries(self._exported(session), session))
+        return tuple(_summary(each) for each in self._wait(self._store.summaries(session)))
+
+    def _exported(self, session: str) -> list[str]:
+        async def lines() -> list[str]:
+            return [line async for line in self._store.export(prefix=session)]
+
+        if isinstance(self._store, AsyncStore):
+            listed: list[str] = self._wait(lines())
+            return listed
+        return list(self._store.export(prefix=session))
 
     def recall(self, scope: str, query: str, *, k: int) -> Found:
         """The texts that it finds for a question."""
@@ -167,6 +205,29 @@ class Client:
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+def our_summaries(lines: Iterable[str], session: str) -> Iterator[Summary]:
+    """The summaries of a session, out of an export of one of our stores."""
+    wanted = lanes_of(session.encode("utf-8", "surrogatepass"))[1]
+    reader = transfer.Reader()
+    for line in lines:
+        moved = reader.feed(line)
+        if moved is None:
+            continue
+        reader.count(moved, written=True)
+        for seq, record in moved.copy.rows if moved.name == wanted else ():
+            message = codec.decode(record, seq)
+            made = message.extra["from"]
+            yield Summary(str(message.content), made["first"], made["last"])
+
+
+def _takes_key(method: Any) -> bool:
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _check_shape(store: object) -> None:
@@ -219,6 +280,20 @@ def _text(hit: Any) -> str:
         if isinstance(found, str):
             return found
     raise UsageError(f"recall() returned {type(hit).__name__}, which has no text")
+
+
+def _summary(found: Any) -> Summary:
+    """Take a dictionary, or an object, that has all three."""
+    names = ("text", "first", "last")
+    if not isinstance(found, Mapping):
+        found = {name: getattr(found, name, None) for name in names}
+    text, first, last = (found.get(name) for name in names)
+    if not (isinstance(text, str) and isinstance(first, int) and isinstance(last, int)):
+        raise UsageError(
+            f"summaries() returned {type(found).__name__}; a summary has a text, and the places "
+            "of the first and the last message that it adds"
+        )
+    return Summary(text, first, last)
 
 
 def _listable(answer: Any) -> bool:

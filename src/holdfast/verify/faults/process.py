@@ -104,6 +104,21 @@ def users_of(directory: Path) -> list[int]:
     return [pid for pid in _pids() if any(_within(path, root) for path in _paths_of(pid))]
 
 
+def waited_for_cpu_s(pid: int) -> float:
+    """How long a thread of it was ready to run while others did; 0 where nobody knows."""
+    longest_ns = 0
+    with contextlib.suppress(OSError, ValueError):  # it is gone, or this kernel does not tell
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            _, waited_ns, _ = (thread / "schedstat").read_text("ascii").split()
+            longest_ns = max(longest_ns, int(waited_ns))
+    return longest_ns / 1e9
+
+
+def waits_for_disk(pid: int) -> bool:
+    """Whether a process is in a call that nothing can interrupt: mostly a sync to a busy disk."""
+    return _state(pid) == "D"
+
+
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[Mapping[int, int]]:
     """The pidfds of the whole tree, every process in state T, and no new one forked."""

@@ -13,8 +13,8 @@ BAR_CHARS: Final = 16
 CONFIG_CHARS: Final = 14
 TROUBLE_CHARS_MAX: Final = 200
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
-_FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
-_CLOSING: Final = {
+FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
+CLOSING: Final = {
     "kept": "No configuration lost an acknowledged write that it had to keep.",
     "broken": "Some configurations lose what they acknowledged.",
     "unknown": "Not everything could be known, so this is not a pass.",
@@ -42,7 +42,7 @@ def show(card: Card) -> None:
         console.print(words, soft_wrap=True)
     console.print(_reading(card))
     verdict = str(card.verdict)
-    console.print(f"{verdict}: {_CLOSING[verdict]}", style=_COLOURS[verdict])
+    console.print(f"{verdict}: {CLOSING[verdict]}", style=_COLOURS[verdict])
     console.print(f"The same plan again: {card.repeat}", soft_wrap=True)
 
 
@@ -52,7 +52,7 @@ def _troubles(card: Card) -> Iterator[str]:
         why = [loss.trouble for loss in row.losses if loss.trouble]
         if why:
             times = f"{len(why)} of {len(row.losses)} times"
-            yield f"{row.config}, {_FAULTS[row.fault]}, {times}: {why[0][:TROUBLE_CHARS_MAX]}"
+            yield f"{row.config}, {FAULTS[row.fault]}, {times}: {why[0][:TROUBLE_CHARS_MAX]}"
 
 
 def _table(card: Card) -> Any:
@@ -65,7 +65,7 @@ def _table(card: Card) -> Any:
     table.add_column("configuration", width=CONFIG_CHARS)
     table.add_column("ack", no_wrap=True)
     for fault in dict.fromkeys(row.fault for row in card.rows):
-        table.add_column(f"lost by {_FAULTS[fault]}", no_wrap=True)
+        table.add_column(f"lost by {FAULTS[fault]}", no_wrap=True)
     table.add_column("window", justify="right", no_wrap=True)
     table.add_column("halved", justify="right", no_wrap=True)
     for config in dict.fromkeys(row.config for row in card.rows):

@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.verify.report import view
+from holdfast.verify.report import card_view, view
 
 _FOLDER = Path(__file__).parent / "templates"
 
 
 def render(result: Mapping[str, Any]) -> str:
-    """The page for a result, given as the JSON of `--json`. Everything in it stays text."""
-    environment = _environment()
-    return str(environment.get_template("page.html.j2").render(view.page(result)))
+    """The page for a result, given as the JSON of `--json`. Everything in it stays text.
+
+    A result of `--all-configs` is a durability card, and has rows instead of promises.
+    """
+    name, told = (
+        ("card.html.j2", card_view.page(result))
+        if "rows" in result
+        else ("page.html.j2", view.page(result))
+    )
+    return str(_environment().get_template(name).render(told))
 
 
 def ensure_ready() -> None:

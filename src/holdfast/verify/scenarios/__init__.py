@@ -21,6 +21,7 @@ from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
 from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
+from holdfast.verify.scenarios.summaries import SummaryAtLine
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -52,6 +53,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PowerExplore(),
     EngineAtLine(),
     PowerAtLine(),
+    SummaryAtLine(),
     CrashAtLine(),
 )
 

@@ -89,7 +89,7 @@ class RestartOtherwise(EngineFault):
         """To the other configuration, or home; proven by the settings that it tells."""
         del met
         engine, home = cast("Engine", bench.engine), _config(bench)
-        crew.until(lambda: False, within_s=0)
+        crew.watch(0)
         in_flight = len(crew.in_flight())
         began_ns = time.monotonic_ns()
         config = self._other(bench) if engine.config == home else home
@@ -157,7 +157,7 @@ class _UpgradeOf(Upgrade):
         """Stop the old, start the new on the same data; proven by what it says that it is."""
         del met
         engine, later = cast("Engine", bench.engine), self._later
-        crew.until(lambda: False, within_s=0)
+        crew.watch(0)
         in_flight = len(crew.in_flight())
         began_ns = time.monotonic_ns()
         return began_ns, reconfigure(engine, kind=later.kind, version=later.version), in_flight

@@ -91,7 +91,7 @@ class PauseClient(Scenario):
             if client.open:
                 try:
                     # The others go on or wait: either way time passes for the one that sleeps.
-                    crew.until(lambda: False, within_s=PAUSED_S)
+                    crew.watch(PAUSED_S)
                 finally:
                     client.resume()
                 crew.note_fault("pause")

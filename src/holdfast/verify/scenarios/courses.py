@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from holdfast.verify.workload.plan import Step
+from holdfast.verify.workload import summaries
+from holdfast.verify.workload.plan import Step, message
+
+Answers = Sequence[Mapping[str, Any]]
+"""What was answered to each step after the crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,22 +18,30 @@ class Course:
     """One operation of the store, in a session of its own.
 
     `before` ends with the operation in which the crash comes; `after` is done by another
-    process, which opens the store anew. `aside` is not for the judge, who knows no rewrite.
+    process, which opens the store anew. What the judge does not know has its own judge here:
+    `torn` says what is wrong with the answers to `after`, or nothing.
     """
 
     operation: str
     session: str
     before: tuple[Step, ...]
     after: tuple[Step, ...]
-    aside: bool = False
+    torn: Callable[[Course, Answers], str] | None = None
+
+    @property
+    def aside(self) -> bool:
+        """Whether it is kept from the judge."""
+        return self.torn is not None
 
 
 NOWHERE: Final = Course("", "", (), ())
 
 
 def course(operation: str, session: str, *, keyed: bool) -> Course:
-    """The course of an append, a rewrite or a forget."""
-    makers = {"append": _append, "rewrite": _rewrite, "forget": _forget}
+    """The course of an append, a rewrite, a forget or a summary."""
+    makers = {
+        "append": _append, "rewrite": _rewrite, "forget": _forget, "summarize": _summarize,
+    }  # fmt: skip
     return makers[operation](session, keyed)
 
 
@@ -55,7 +67,15 @@ def _rewrite(session: str, keyed: bool) -> Course:
     first, second, new = (_turn(session, part, keyed) for part in "abc")
     read, rewrite = Step("history", session), Step("rewrite", session, new.messages)
     before = (first, second, rewrite)
-    return Course("rewrite", session, before, (read, rewrite, read), aside=True)
+    return Course("rewrite", session, before, (read, rewrite, read), rewrite_torn)
+
+
+def _summarize(session: str, keyed: bool) -> Course:
+    """One turn is summarized and the next is there; its summary breaks off, and is done again."""
+    first, second = (_turn(session, part, keyed) for part in "ab")
+    summarize, look = Step("summarize", session), Step("summaries", session)
+    before = (first, summarize, second, summarize)
+    return Course("summarize", session, before, (look, summarize, look), summary_torn)
 
 
 def _turn(session: str, part: str, keyed: bool) -> Step:
@@ -63,13 +83,24 @@ def _turn(session: str, part: str, keyed: bool) -> Step:
     return Step("append", session, (f"{name}.0", f"{name}.1"), key=name if keyed else None)
 
 
-def rewrite_torn(course: Course, reads: Sequence[Sequence[str]]) -> str:
+def rewrite_torn(course: Course, answers: Answers) -> str:
     """What is wrong with what was read after a rewrite broke off; empty where nothing is."""
     *turns, rewrite = course.before
     old, new = [name for turn in turns for name in turn.messages], list(rewrite.messages)
-    seen = [list(read) for read in reads]
+    seen = [list(each["messages"]) for each in answers if "messages" in each]
     if seen and seen[0] not in (old, new):
         return f"neither the old messages nor the new: {seen[0]}"
     if seen[1:] and seen[-1] != new:
         return f"not the new messages, after the rewrite was done again: {seen[-1]}"
     return ""
+
+
+def summary_torn(course: Course, answers: Answers) -> str:
+    """What is wrong with the summaries after one broke off; empty where nothing is."""
+    at_once, later = (summaries.parse(each["summaries"]) for each in answers if "summaries" in each)
+    names = [name for step in course.before for name in step.messages]
+    texts = [str(message(name)["content"]) for name in names]
+    if words := summaries.overlap(at_once) or summaries.repeated(at_once, texts):
+        return words
+    words = summaries.wrong(later, texts)
+    return words and f"{words}, after summarize() was done again"

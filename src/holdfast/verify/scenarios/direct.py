@@ -8,6 +8,8 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
 from holdfast.verify.workload import probes
+from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.process import ClientProcess
 
 
 class OddContent(Scenario):
@@ -65,7 +67,7 @@ def run_probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
     with bench.crew(scenario) as crew:
         for client in crew.hire(probe=probe):
             client.go()
-            crew.until(lambda: not client.alive, within_s=bench.bounds.recover_s)  # noqa: B023
+            _until_ended(crew, client, bench.bounds.recover_s)
         crew.stop()
         found = [event for event in crew.raw_events() if event["type"] == "found"]
         if not found:
@@ -77,10 +79,23 @@ def run_probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
             if "landed" in event:
                 bench.landed(event.get("fault", scenario.name), event["landed"])
         tried = [event for event in found if event["verdict"] != probes.LEFT_OUT]
+        # One that broke off has not asked everything, whatever it had found by then.
+        broke_off = bench.unknown(scenario, crew.trouble[0]) if crew.trouble else []
         return Outcome(
-            [_finding(scenario, event) for event in tried],
+            [*(_finding(scenario, event) for event in tried), *broke_off],
             hung=crew.hung,
             untried=[(e["promise"], e["because"]) for e in found if e not in tried],
+        )
+
+
+def _until_ended(crew: Crew, client: ClientProcess, silent_s: float) -> None:
+    """A probe may ask many questions: it hangs if none is answered for so long."""
+    heard = -1
+    while client.alive and len(client.events) > heard:
+        heard = len(client.events)
+        crew.until(
+            lambda: not client.alive or len(client.events) > heard,  # noqa: B023 - awaited here
+            within_s=silent_s,
         )
 
 

@@ -120,7 +120,7 @@ class KillEngine(EngineFault):
         engine = _engine(bench)
         evidence = kill(engine)
         began_ns = time.monotonic_ns()
-        crew.until(lambda: False, within_s=0)
+        crew.watch(0)
         in_flight = len(crew.in_flight())
         tried = {client.name: client.ended + TRIES_MIN for client in crew.clients}
         # Long enough for every client to write and to read, were it not for those that wait.
@@ -148,7 +148,7 @@ class PauseEngine(EngineFault):
         del met
         with paused(_engine(bench)) as evidence:
             began_ns = time.monotonic_ns()
-            crew.until(lambda: False, within_s=PAUSED_S)
+            crew.watch(PAUSED_S)
             in_flight = len(crew.in_flight())
         return began_ns, evidence, in_flight
 
@@ -175,7 +175,7 @@ class RestartEngine(EngineFault):
         if not isinstance(engine, Restartable):
             raise VerifyError(NOT_OURS.format(self.verb))
         began_ns = time.monotonic_ns()
-        crew.until(lambda: False, within_s=0)
+        crew.watch(0)
         in_flight = len(crew.in_flight())
         evidence = engine.restart()
         return began_ns, evidence, in_flight

@@ -19,7 +19,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.courses import NOWHERE, Course, course, rewrite_torn
+from holdfast.verify.scenarios.courses import NOWHERE, Course, course
 from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.zygote import ASIDE, Task
@@ -76,10 +76,12 @@ class CrashAtLine(Scenario):
     name = "crash-at-line"
     about = "the application is ended at one line of the store after another"
     fault: str = "crash-at-line"
-    tests = ("durable", "atomic", "exactly-once", "forgotten", "loud")
+    tests: tuple[str, ...] = ("durable", "atomic", "exactly-once", "forgotten", "loud")
     patient = True
     strike = "kill-app"
     happened = "the application ended"
+    looks_at = "append"
+    """The operation by which its code is found, and what that imports."""
     ahead = AHEAD
     """So many points are under way at once: nobody waits for whoever reads the results."""
 
@@ -96,10 +98,20 @@ class CrashAtLine(Scenario):
                         raise
                     return Outcome(left_out=str(error))
                 visits.all(points)
-                outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
-                outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
-                return outcome
+                return self.conclude(bench, crew, visits)
             return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+
+    def operations(self, bench: Bench, found: dict[str, Any]) -> list[str]:
+        """What is crashed in."""
+        operations = ["append"]
+        operations += ["rewrite"] if found["rewrites"] else []
+        return operations + (["forget"] if "forgotten" in bench.claimed else [])
+
+    def conclude(self, bench: Bench, crew: Crew, visits: Visits) -> Outcome:
+        """Judge all of it."""
+        outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
+        outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
+        return outcome
 
     def prepare(self, bench: Bench, crew: Crew) -> None:
         """What must be there before a client is started: nothing."""
@@ -216,17 +228,14 @@ class Visits:
         return [visit for visit in self.visits if not visit.proven]
 
     def _points(self) -> Iterator[tuple[str, Point]]:
-        usual = self._course("append", f"{self.scenario.name}-look")
+        usual = self._course(self.scenario.looks_at, f"{self.scenario.name}-look")
         steps = [step.to_json() for step in (*usual.before, *usual.after)]
         number = self.send(Task(steps, look=True))
         self.until(number)
         found = self._said("code", number)
         self.send(Task([], imports=found["modules"]))
         self._code = Code(tuple(found["roots"]))
-        operations = ["append"]
-        operations += ["rewrite"] if found["rewrites"] else []
-        operations += ["forget"] if "forgotten" in self.bench.claimed else []
-        for operation in operations:
+        for operation in self.scenario.operations(self.bench, found):
             yield from ((operation, point) for point in self._lines_of(operation))
 
     def _lines_of(self, operation: str) -> list[Point]:
@@ -297,9 +306,8 @@ class Visits:
         first = asked * OPS_PER_TASK
         answers = [self._answers.get(first + place) for place in range(len(whole.after))]
         visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", asked)))
-        if whole.aside and not visit.stuck:
-            reads = [each["messages"] for each in answers if each and "messages" in each]
-            visit.torn = rewrite_torn(whole, reads)
+        if whole.torn is not None and not visit.stuck:
+            visit.torn = whole.torn(whole, [each for each in answers if each])
 
     def _course(self, operation: str, session: str) -> Course:
         return course(operation, session, keyed=self.bench.shape(session).keyed)
@@ -370,7 +378,8 @@ class Visits:
     def _at(self, visit: Visit) -> str:
         return f"{visit.point.name(self._code)} `{visit.point.source}`"
 
-    def _these(self, visits: Iterable[Visit]) -> str:
+    def these(self, visits: Iterable[Visit]) -> str:
+        """Their lines, with the source."""
         first = {(visit.point.file, visit.point.line): visit for visit in reversed([*visits])}
         places = [self._at(visit) for visit in reversed(first.values())]
         more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
@@ -398,7 +407,7 @@ class Visits:
             says = _SAYS.get(name, f"break {finding.promise} ({name})")
             yield replace(
                 finding,
-                because=f"{self.words()}; {len(visits)} {says}: {self._these(visits)}{more}",
+                because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
                 evidence={**evidence, "lines": [self._at(visit) for visit in visits]},
                 anomalies=tuple(self._placed(each, by_session) for each in finding.anomalies),
             )
@@ -408,7 +417,7 @@ class Visits:
         torn = [visit for visit in self.visits if visit.torn]
         if not torn or finding.promise != "atomic":
             return finding
-        words = f"{len(torn)} tear a rewrite: {self._these(torn)}"
+        words = f"{len(torn)} tear a rewrite: {self.these(torn)}"
         evidence = {**finding.evidence, "rewrites": [f"{self._at(v)}: {v.torn}" for v in torn]}
         return replace(
             finding, verdict=Verdict.BROKEN, because=f"{self.words()}; {words}", evidence=evidence
@@ -424,9 +433,7 @@ class Visits:
         name = self.scenario.name
         stuck = [visit for visit in self.visits if visit.stuck]
         if stuck:
-            words = (
-                f"after a crash at {self._these(stuck)} it does not work again: {stuck[0].stuck}"
-            )
+            words = f"after a crash at {self.these(stuck)} it does not work again: {stuck[0].stuck}"
             yield Finding("loud", Verdict.BROKEN, words, name)
         elif self.crew.trouble:
             yield Finding("loud", Verdict.UNKNOWN, self.crew.trouble[0], name)

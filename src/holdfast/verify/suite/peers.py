@@ -45,7 +45,7 @@ class Peer:
         self._rest = b""
         orders, self._go = os.pipe()
         self._says, answers = os.pipe()
-        self.pid = _fork()
+        self.pid = fork()
         if self.pid == 0:
             os.close(self._go)  # otherwise the death of the parent would not be seen
             os.close(self._says)
@@ -164,7 +164,8 @@ def finish(crew: list[Peer]) -> list[Event]:
     return [event for peer in crew for event in peer.events]
 
 
-def _fork() -> int:
+def fork() -> int:
+    """A child of this process, as `os.fork` has it."""
     with warnings.catch_warnings():
         # Later Pythons warn of threads that a test runner or a plugin has; see above.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.verify.adapters.plain import Client
+from holdfast.verify.suite.crashing import crashes
 from holdfast.verify.suite.judging import broken, cannot, hold, ids, killable, new_session
 from holdfast.verify.suite.peers import listen, peers
 from holdfast.verify.suite.record import Recorded, turn
 from holdfast.verify.target import Target
-from holdfast.verify.workload import memories
+from holdfast.verify.workload import memories, summaries
 
 MANY: Final = 120
 """More than an index takes in at once."""
@@ -107,6 +108,50 @@ def test_another_embedding_model_does_not_mix_with_the_first(target: Target) -> 
     ):
         with recalling(opened) as client:
             _none(memories.unfound(client, scope, by_meaning=False), words)
+
+
+def test_every_message_is_told_by_one_summary(target: Target) -> None:
+    """However often a summary is asked for, by whom, and whatever was said meanwhile."""
+    session = new_session("summary")
+    texts = [text for text, _ in memories.FACTS]
+    for begin in range(0, len(texts), 3):
+        for _ in range(2):
+            with _summarizing(target) as client:
+                if len(client.history(session).messages) == begin:
+                    client.append(session, memories.said(session, texts[begin : begin + 3]))
+                client.summarize(session)
+                _told(client, session, texts[: begin + 3])
+
+
+def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> None:
+    """SIGKILL between a turn and its summary, at one line after another; then it is done again."""
+    with _summarizing(target):
+        pass
+    turns = ["The first turn was said", "The second turn was said"]
+
+    def say(client: Client, session: str) -> None:
+        client.append(session, memories.said(session, turns[:1]))
+        client.summarize(session)
+        client.append(session, memories.said(session, turns[1:]))
+
+    struck = crashes(target, say, lambda client, session: client.summarize(session))
+    with _summarizing(target) as client:
+        for session in struck:
+            client.summarize(session)
+            _told(client, session, turns, f"after SIGKILL inside it, {len(struck)} times")
+
+
+@contextlib.contextmanager
+def _summarizing(target: Target) -> Iterator[Client]:
+    with recalling(target) as client:
+        if not client.summarizes:
+            cannot(summaries.NONE)
+        yield client
+
+
+def _told(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
+    words = summaries.wrong(client.summaries(session), texts)
+    hold("recallable", not words, f"{when}: {words}")
 
 
 @contextlib.contextmanager

@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,38 +133,68 @@ class Client:
     def _perform(self, step: plan.Step) -> dict[str, Any]:
         if self.surface is None:
             self.surface = plain.Client(self._target)
-        if step.f == "append":
-            sent = [plan.message(name) for name in step.messages]
-            seqs = self.surface.append(step.session, sent, key=step.key)
-            return {} if seqs is None else {"seqs": seqs}
-        if step.f == "forget":
-            self.surface.forget(step.session)
-            return {}
-        if step.f == "rewrite":
-            self.surface.rewrite(step.session, [plan.message(name) for name in step.messages])
-            return {}
-        if step.f == "remember":
-            for text in _texts(step):
-                self.surface.remember(step.session, text)
-            return {}
-        if step.f == "recall":
-            [query] = _texts(step)
-            found = self.surface.recall(step.session, query, k=step.limit or 1)
-            return {"texts": found.texts, "behind": found.behind}
-        seen = self.surface.history(step.session, limit=step.limit)
-        numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
-        names = [plan.name_of(message) for message in seen.messages]
-        return {"messages": names, "damaged": len(seen.damaged), **numbers}
+        return _PERFORM[step.f](self.surface, step)
 
     def _failed(self, op: int, step: plan.Step, error: Exception) -> None:
         # A read has no effect, and a store that could not be opened was sent nothing.
         sure = (
-            step.f in ("history", "recall")
+            step.f in ("history", "recall", "summaries")
             or self.surface is None
             or self.surface.is_definite(error)
         )
         self._recorder.write("fail" if sure else "info", op=op, error=_words(error))
         time.sleep(BACKOFF_S)
+
+
+def _append(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    sent = [plan.message(name) for name in step.messages]
+    seqs = surface.append(step.session, sent, key=step.key)
+    return {} if seqs is None else {"seqs": seqs}
+
+
+def _history(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    seen = surface.history(step.session, limit=step.limit)
+    numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
+    names = [plan.name_of(message) for message in seen.messages]
+    return {"messages": names, "damaged": len(seen.damaged), **numbers}
+
+
+def _forget(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    surface.forget(step.session)
+    return {}
+
+
+def _rewrite(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    surface.rewrite(step.session, [plan.message(name) for name in step.messages])
+    return {}
+
+
+def _remember(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    for text in _texts(step):
+        surface.remember(step.session, text)
+    return {}
+
+
+def _recall(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    [query] = _texts(step)
+    found = surface.recall(step.session, query, k=step.limit or 1)
+    return {"texts": found.texts, "behind": found.behind}
+
+
+def _summarize(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    surface.summarize(step.session)
+    return {}
+
+
+def _summaries(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
+    return {"summaries": [asdict(each) for each in surface.summaries(step.session)]}
+
+
+_PERFORM: Final[dict[str, Callable[[plain.Client, plan.Step], dict[str, Any]]]] = {
+    "append": _append, "history": _history, "forget": _forget, "rewrite": _rewrite,
+    "remember": _remember, "recall": _recall, "summarize": _summarize, "summaries": _summaries,
+}  # fmt: skip
+"""How each step is done, and what is written down of its answer."""
 
 
 def _asked(step: plan.Step) -> dict[str, Any]:
@@ -232,17 +262,24 @@ def main(path: str, pipe: int | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
         recorder.write("failed", stage="open", because=f"open() raised {_words(error)}")
         return 3
-    surface = client.surface
-    keyed, level = surface and surface.takes_key, surface and surface.level
-    recalls = surface and surface.recalls
     modules = {"modules": sorted(sys.modules)} if job.look else {}
-    recorder.write("ready", keyed=keyed, level=level, recalls=recalls, **_about(target), **modules)
+    recorder.write("ready", **_able(client.surface), **_about(target), **modules)
     leash.wait(job.life_s)
     _run(client, job, leash, recorder)
     _probe(client, job, target, recorder)
     client.close()
     recorder.write("done")
     return 0
+
+
+def _able(surface: plain.Client | None) -> dict[str, Any]:
+    """What the store can be asked for; nothing is known of one that is opened later."""
+    return {
+        "keyed": surface and surface.takes_key,
+        "level": surface and surface.level,
+        "recalls": surface and surface.recalls,
+        "summarizes": surface and surface.summarizes,
+    }
 
 
 def _about(target: Target) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
+from holdfast.verify.workload import summaries
 from holdfast.verify.workload.probes import LEFT_OUT, speak
 
 FACTS: Final = (
@@ -58,6 +59,7 @@ def recall(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[st
         later.close()
     kept = "what was said and remembered is found, by itself and by other words"
     yield _finding("recallable", wrong, kept)
+    yield from _summarized(surface, seed)
     if target.claims.of("forgotten") is True:
         yield from _forgotten(surface, target, seed)
     surface.close()
@@ -104,25 +106,59 @@ def _other_model(target: Target, scope: str) -> Iterator[dict[str, Any]]:
     yield _finding("recallable", wrong, "so it is with another embedding model, and back")
 
 
+def _summarized(surface: plain.Client, seed: int) -> Iterator[dict[str, Any]]:
+    """A summary that is asked for twice is made once; the next one goes on where it ended."""
+    if not surface.summarizes:
+        yield speak("recallable", LEFT_OUT, f"summaries ({summaries.NONE})", 0)
+        return
+    scope = f"summary-{seed}"
+    texts = [text for text, _ in FACTS]
+    half = len(texts) // 2
+    for part in (texts[:half], texts[half:]):
+        surface.append(scope, said(scope, part))
+        surface.summarize(scope)
+        surface.summarize(scope)
+    words = summaries.wrong(surface.summaries(scope), texts)
+    kept = "every message is told by one summary"
+    yield _finding("recallable", [f"summarize(): {words}"] if words else [], kept)
+
+
 def _forgotten(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
-    """What is forgotten is found no more: here, later, by a retry, nor is a vector left."""
-    scope, key = f"secrets-{seed}", f"secrets-{seed}"
+    """What is forgotten is found no more: here, later, by a retry, nor is anything left."""
+    scope = key = f"secrets-{seed}"
     keyed = target.claims.of("exactly-once") is True and surface.takes_key
     fill(surface, scope, SECRETS, key=key if keyed else None)
+    if surface.summarizes:
+        surface.summarize(scope)
     surface.recall(scope, SECRETS[0], k=1)  # so that the index has them
     surface.forget(scope)
     wrong = unforgotten(surface, scope)
     if keyed:
-        fill(surface, scope, SECRETS, key=key, remembered=False)
+        fill(surface, scope, SECRETS, key=key, late=True)
         wrong += [f"after a late retry: {words}" for words in unforgotten(surface, scope)]
     with plain.Client(target) as later:
         wrong += [f"for a later client: {words}" for words in unforgotten(later, scope)]
+    wrong += left_behind(target, scope)
+    parts = [words for words, way in _left(target) if way is not None]
+    parts += ["summary"] if surface.summarizes else []
     kept = "what was forgotten is not found by meaning"
-    if target.index.count is not None:
-        if left := target.index.count(scope):
-            wrong.append(f"{left} vectors of what was forgotten are still stored")
-        kept += ", and no vector of it is left"
+    kept += f", and no {', '.join(parts)} of it is left" if parts else ""
     yield _finding("forgotten", wrong, kept)
+
+
+def _left(target: Target) -> tuple[tuple[str, Callable[[str], int] | None], ...]:
+    """What can be counted past the store."""
+    index = target.index
+    return (("vector", index.count), ("memory", index.derived))
+
+
+def left_behind(target: Target, scope: str) -> list[str]:
+    """In words, what the engine still holds of a scope that was forgotten; as far as told."""
+    counted = [(words, way(scope)) for words, way in _left(target) if way is not None]
+    many = {"vector": "vectors", "memory": "memories and summaries"}
+    return [
+        f"{n} {many[words]} of what was forgotten are still stored" for words, n in counted if n
+    ]
 
 
 def fill(
@@ -131,17 +167,25 @@ def fill(
     texts: Iterable[str],
     *,
     key: str | None = None,
-    remembered: bool = True,
+    late: bool = False,
 ) -> None:
-    """Say every other text in the session of that name, and remember the rest beside it."""
+    """Say every other text in the session of that name, and remember the rest beside it.
+
+    A `late` one is a retry: what cannot be given a key is not sent again.
+    """
     every = list(texts)
-    said = [
+    client.append(scope, said(scope, every[::2]), key=key)
+    keyed = key is not None and client.remembers_keys
+    for number, text in enumerate(every[1::2] if keyed or not late else ()):
+        client.remember(scope, text, key=f"{key}.{number}" if keyed else None)
+
+
+def said(scope: str, texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Messages that say this."""
+    return [
         {"role": "user", "content": text, "id": f"{scope}.{number}"}
-        for number, text in enumerate(every[::2])
+        for number, text in enumerate(texts)
     ]
-    client.append(scope, said, key=key)
-    for text in every[1::2] if remembered else ():
-        client.remember(scope, text)
 
 
 def unfound(client: plain.Client, scope: str, *, by_meaning: bool = True) -> list[str]:
@@ -176,9 +220,12 @@ def missing(
 def unforgotten(
     client: plain.Client, scope: str, texts: Iterable[str] = SECRETS, *, k: int = K
 ) -> list[str]:
-    """In words, each of the texts that a scope still finds although it was forgotten."""
+    """In words, what a scope still finds or tells of these texts although it was forgotten."""
     found = [(text, _texts(client, scope, text, k)) for text in texts]
-    return [f"{text!r} was forgotten, and recall finds it" for text, seen in found if text in seen]
+    told = client.summaries(scope) if client.summarizes else ()
+    return [
+        f"{text!r} was forgotten, and recall finds it" for text, seen in found if text in seen
+    ] + [f"a summary of what was forgotten is there: {one.text!r}" for one in told[:1]]
 
 
 def _texts(client: plain.Client, scope: str, query: str, k: int) -> tuple[str, ...]:

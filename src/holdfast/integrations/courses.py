@@ -1,0 +1,230 @@
+"""What a framework's operations are in ours, each once for both doors of a store.
+
+A course yields steps, functions of a store; a door carries each out and sends back the reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from holdfast.contract import AsyncStore, Store
+from holdfast.drive import to_the_end
+from holdfast.errors import Conflict, Damaged, HoldfastError, OutcomeUnknown, UsageError
+from holdfast.model import Ack, DamagedRecord, Erased, History, Message
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Step = Callable[[Any], Any]
+Course = Generator[Step, Any, R]
+
+TRIES: Final = 5
+PAGE_SESSIONS: Final = 1000
+
+log: Final = logging.getLogger("holdfast.integrations")
+
+
+class Turns(list[T]):
+    """A list as a framework wants it; `damaged` names the records that could not be read."""
+
+    damaged: tuple[DamagedRecord, ...] = ()
+
+
+class Door:
+    """A store of either kind, for a framework that has both ways of calling."""
+
+    def __init__(self, store: Store | AsyncStore) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise UsageError(
+                f"a store is needed, not {type(store).__name__}: holdfast.connect(url) opens one"
+            )
+        self.store = store
+
+    def run(self, course: Course[R]) -> R:
+        """Walk a course; `UsageError` where the store has to be awaited."""
+        if isinstance(self.store, AsyncStore):
+            course.close()
+            raise UsageError(
+                "this store has to be awaited: call the async method, or open the store with "
+                "holdfast.connect; nothing was sent"
+            )
+        reply: Any = None
+        error: HoldfastError | None = None
+        while True:
+            try:
+                step = course.send(reply) if error is None else course.throw(error)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            reply, error = None, None
+            try:
+                reply = step(self.store)
+            except HoldfastError as trouble:
+                error = trouble
+
+    async def wait(self, course: Course[R]) -> R:
+        """The same, awaited; with a store that is not async, in a thread."""
+        reply: Any = None
+        error: HoldfastError | None = None
+        while True:
+            try:
+                step = course.send(reply) if error is None else course.throw(error)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            reply, error = None, None
+            try:
+                reply = await self._carry_out(step)
+            except HoldfastError as trouble:
+                error = trouble
+
+    async def _carry_out(self, step: Step) -> Any:
+        if isinstance(self.store, AsyncStore):
+            return await step(self.store)
+        work = asyncio.ensure_future(asyncio.to_thread(step, self.store))
+        return await to_the_end(work, "the framework's call")
+
+
+def add(
+    session: str, messages: Sequence[Message], key: str | None = None, **more: Any
+) -> Course[Ack | None]:
+    """Append them as one batch, once: a lost reply is asked for again with the same key."""
+    if not messages:
+        return None
+    own = secrets.token_hex(16) if key is None else key
+    unknown: OutcomeUnknown | None = None
+    for _ in range(TRIES):
+        try:
+            ack: Ack = yield lambda store: store.append(session, messages, key=own, **more)
+        except OutcomeUnknown as error:
+            unknown = error
+        except Conflict:
+            raise  # the key was not there, so no earlier try was done either
+        except HoldfastError as error:
+            if unknown is None:
+                raise
+            raise unknown from error  # "not done" is said of this try only
+        else:
+            return ack
+    assert unknown is not None  # noqa: S101 - only what is unknown is tried again
+    raise unknown
+
+
+def read(session: str, limit: int | None = None) -> Course[History]:
+    """The newest `limit`, or all."""
+    found: History = yield lambda store: store.history(session, limit=limit)
+    return found
+
+
+def replace(session: str, messages: Sequence[Message]) -> Course[Ack]:
+    """Put these in the place of all, in one step."""
+    ack: Ack = yield lambda store: store.rewrite(session, messages)
+    return ack
+
+
+def change(
+    session: str, decide: Callable[[History], Sequence[Message] | None]
+) -> Course[History | None]:
+    """Rewrite a session to what `decide` makes of it; what it was, or None if it stays.
+
+    It happens only if nobody wrote in between: otherwise it is decided anew.
+    """
+    clash: Conflict | None = None
+    for _ in range(TRIES):
+        found: History = yield lambda store: store.history(session)
+        rest = decide(found)
+        if rest is None:
+            return None
+        _check_whole(session, found)
+        try:
+            yield functools.partial(_rewrite, session, rest, found.last)
+        except Conflict as error:
+            clash = error
+            continue
+        return found
+    assert clash is not None  # noqa: S101 - only a clash begins anew
+    raise clash
+
+
+def take(session: str, place: int) -> Course[Message | None]:
+    """Take one message out, by its index as in a list; None where there is none."""
+
+    def without(found: History) -> Sequence[Message] | None:
+        if not -len(found) <= place < len(found):
+            return None
+        rest = list(found)
+        del rest[place]
+        return rest
+
+    found = yield from change(session, without)
+    return None if found is None else found[place]
+
+
+def forget(session: str) -> Course[Erased]:
+    """Erase a session for good."""
+    erased: Erased = yield lambda store: store.forget(session)
+    return erased
+
+
+def read_and_forget(session: str) -> Course[History]:
+    """Erase a session for good; what could be read of it just before."""
+    found: History = yield lambda store: store.history(session)
+    yield lambda store: store.forget(session)
+    return found
+
+
+def names() -> Course[list[str]]:
+    """The ids of all live sessions."""
+    found: list[str] = []
+    while True:
+        page: list[str] = yield functools.partial(_page, found[-1] if found else None)
+        if not page:
+            return found
+        found += page
+
+
+def rendered(session: str, found: History, theirs: Callable[[Message], T]) -> Turns[T]:
+    """A history in a framework's own words; what has none is named, and hides nothing else."""
+    turns: Turns[T] = Turns()
+    damaged = list(found.damaged)
+    for message in found:
+        try:
+            turns.append(theirs(message))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            damaged.append(DamagedRecord(message.seq or 0, f"{type(error).__name__}: {error}"))
+    turns.damaged = tuple(damaged)
+    for damage in damaged:
+        log.warning("%r: record %d cannot be read: %s", session, damage.seq, damage.reason)
+    return turns
+
+
+def key_of_ids(kind: str, ids: Iterable[str | None]) -> str | None:
+    """The key of a batch of which every message has an id; None for any other."""
+    listed = list(ids)
+    if not listed or None in listed:
+        return None
+    named = "".join(f"{len(str(one))}:{one}" for one in listed)
+    return f"{kind}:{hashlib.blake2b(named.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+def _rewrite(session: str, messages: Sequence[Message], expect: int, store: Any) -> Any:
+    return store.rewrite(session, messages, expect=expect)
+
+
+def _page(after: str | None, store: Any) -> Any:
+    return store.sessions(after=after, limit=PAGE_SESSIONS)
+
+
+def _check_whole(session: str, found: History) -> None:
+    if found.damaged:
+        numbers = ", ".join(str(damage.seq) for damage in found.damaged)
+        raise Damaged(
+            f"{session!r} has records that cannot be read ({numbers}), and to change it would erase "
+            "them for good. Nothing was changed. Export the session, then rewrite it yourself"
+        )

@@ -1,0 +1,244 @@
+"""Bring histories over, each session whole, and prove by reading back that they are there.
+
+What was brought over is known again: a message's id and all else of it are made from the source
+alone. So a second run adds nothing, an interrupted one goes on, and whoever wrote into the target
+meanwhile is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from holdfast import codec, limits, operations
+from holdfast.connection import connect
+from holdfast.contract import Store
+from holdfast.errors import Conflict, UsageError
+from holdfast.integrations import courses
+from holdfast.integrations.courses import Door
+from holdfast.integrations.migration.found import Found, Row, Source
+from holdfast.integrations.migration.sources import Kind, kind_of, open_source
+from holdfast.model import Durability, History, Message, SessionState
+
+GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A message that could not be brought over: its place in the source, and why.
+
+    Without a place it is the whole session.
+    """
+
+    session: str
+    place: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A session of the target that is not what the source says."""
+
+    session: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a migration did. `present` messages were there already; `verified` were read back."""
+
+    sessions: int = 0
+    messages: int = 0
+    present: int = 0
+    verified: int = 0
+    expiring: int = 0
+    """Sessions that bring what was left of their time to live."""
+    gone: list[str] = field(default_factory=list)
+    """Sessions that were forgotten or have expired in the target: they are not brought back."""
+    foreign: list[str] = field(default_factory=list)
+    """What lay among the sessions and is no history."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the source is in the target."""
+        return not self.left_out and not self.differences
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "complete": self.complete}
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    name: str
+    messages: Sequence[Message]
+    left_out: Sequence[LeftOut]
+    ttl_s: float | None
+
+
+def migrate(
+    source: str,
+    target: str,
+    *,
+    kind: str,
+    place: str | None = None,
+    namespace: str = "default",
+    require: Durability = Durability.DISK,
+    dry_run: bool = False,
+) -> Moved:
+    """Bring every history of a framework's store over, then read all of it back and compare.
+
+    `kind` is one of `KINDS`; `place` is the table, or the prefix of the keys, where it is not the
+    framework's default. The source is only read from. With `dry_run` the target is not opened.
+    """
+    known = kind_of(kind)
+    moved = Moved()
+    with_target = None if dry_run else connect(target, namespace=namespace, require=require)
+    try:
+        for session in _sessions(known, kind, source, place, moved):
+            if with_target is None:
+                moved.sessions += 1
+                moved.messages += len(session.messages)
+            else:
+                _bring(with_target, session, kind, moved)
+    finally:
+        if with_target is not None:
+            with_target.close()
+    if with_target is not None:
+        with connect(target, namespace=namespace, require=require) as again:
+            for session in _sessions(known, kind, source, place, Moved()):
+                _verify(again, session, moved)
+    return moved
+
+
+def _sessions(
+    known: Kind, kind: str, url: str, place: str | None, moved: Moved
+) -> Iterator[_Session]:
+    """Every session of the source in our words; what has none is noted."""
+    source: Source = open_source(known, url, place)
+    try:
+        for name in source.names():
+            if (reason := _no_session(name)) is not None:
+                moved.left_out.append(LeftOut(name, None, reason))
+                continue
+            found = source.read(name)
+            session = _converted(known, kind, name, found)
+            if known.shared and found.rows and not session.messages:
+                moved.foreign.append(name)
+            else:
+                moved.left_out += session.left_out
+                yield session
+    finally:
+        source.close()
+
+
+def _no_session(name: str) -> str | None:
+    try:
+        operations.session_bytes(name)
+    except UsageError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _converted(known: Kind, kind: str, name: str, found: Found) -> _Session:
+    messages: list[Message] = []
+    left_out: list[LeftOut] = []
+    for row in found.rows:
+        try:
+            messages.append(_message(known, kind, name, row))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            words = f"{type(error).__name__}: {error}"
+            left_out.append(LeftOut(name, row.place, words))
+    return _Session(name, messages, left_out, found.ttl_s)
+
+
+def _message(known: Kind, kind: str, name: str, row: Row) -> Message:
+    form = json.loads(row.text)
+    if isinstance(form, str):  # JSON that was stored as JSON
+        form = json.loads(form)
+    raw = row.text if isinstance(row.text, bytes) else row.text.encode("utf-8", "surrogatepass")
+    named = f"{kind}\0{name}\0{row.place}\0".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(named + raw, digest_size=16).hexdigest()
+    message = known.message(form, id=digest, created_at=row.at)
+    codec.encode(message)  # what is too large, or no JSON of ours, is left out here
+    return message
+
+
+def _bring(store: Store, session: _Session, kind: str, moved: Moved) -> None:
+    """Append what is not there yet; nothing where the target says something else."""
+    have = store.history(session.name)
+    if have.state in GONE:
+        moved.gone.append(session.name)
+        return
+    if _reason(session, have) is not None:
+        return  # the reading back says so
+    rest = session.messages[len(have) :]
+    moved.present += len(session.messages) - len(rest)
+    if not rest:
+        return
+    door, last = Door(store), have.last
+    more: dict[str, Any] = {} if session.ttl_s is None else {"ttl_s": session.ttl_s}
+    for batch in _batches(rest):
+        key = courses.key_of_ids(kind, (message.id for message in batch))
+        try:
+            ack = door.run(courses.add(session.name, batch, key, expect=last, **more))
+        except Conflict:
+            return  # somebody writes there at this moment; the reading back says so
+        last = last if ack is None else ack.last
+    moved.sessions += 1
+    moved.messages += len(rest)
+    moved.expiring += session.ttl_s is not None
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """A session in one append, so that it is there whole; one beyond the limits in several."""
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        length = len(codec.encode(message))
+        if batch and (
+            len(batch) == limits.BATCH_MESSAGES_MAX or size + length > limits.BATCH_BYTES_MAX
+        ):
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += length
+    if batch:
+        yield batch
+
+
+def _verify(store: Store, session: _Session, moved: Moved) -> None:
+    have = store.history(session.name)
+    if have.state in GONE:
+        if session.name not in moved.gone:
+            moved.gone.append(session.name)
+        return
+    reason = _reason(session, have)
+    if reason is None and len(have) < len(session.messages):
+        missing = len(session.messages) - len(have)
+        reason = (
+            f"{missing} message(s) of the source are not there: they came meanwhile (run this "
+            "again), or were taken out of the target"
+        )
+    if reason is not None:
+        moved.differences.append(Difference(session.name, reason))
+    else:
+        moved.verified += len(session.messages)
+
+
+def _reason(session: _Session, have: History) -> str | None:
+    """What contradicts that one is the beginning of the other; None where nothing does."""
+    if have.damaged:
+        return f"record {have.damaged[0].seq} of the target cannot be read"
+    for number, (ours, there) in enumerate(zip(have, session.messages, strict=False), start=1):
+        if ours != there:
+            return (
+                f"message {number} of the target is not that of the source, and nothing was added. "
+                "Bring this source into a namespace of its own"
+            )
+    return None

@@ -1,0 +1,218 @@
+"""Histories in a table of SQLite or PostgreSQL: one row a message, or one array a session.
+
+A SQLite file is opened read only, without a byte changed beside it either; PostgreSQL in one READ
+ONLY transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from holdfast.connection import without_password
+from holdfast.errors import EngineUnreachable, UsageError
+from holdfast.integrations.migration.found import Found, Row
+
+_WAL_HEADER: Final = slice(18, 20)
+"""Where a file of SQLite says how it is written: 2 for a log beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How a framework lays a history out."""
+
+    name: str
+    session: str
+    message: str
+    array: bool = False
+    """All messages of a session in one row."""
+
+
+class Engine(Protocol):
+    """An engine that answers questions."""
+
+    error: type[Exception]
+
+    def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a SELECT."""
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table; empty where there is none."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Tables:
+    """A table in which a framework keeps histories."""
+
+    def __init__(self, url: str, table: Table) -> None:
+        self._table, self._place = table, without_password(url)
+        scheme = urlsplit(url).scheme.partition("+")[0]
+        if scheme == "sqlite" and not table.array:
+            self._engine: Engine = _Sqlite(url)
+        elif scheme in ("postgresql", "postgres"):
+            self._engine = _Postgres(url)
+        else:
+            raise UsageError(
+                f"this source is postgresql://…{'' if table.array else ' or sqlite:///file'}, "
+                f"not {scheme or 'a URL without a scheme'}"
+            )
+        with self._asking():
+            self._columns = self._engine.columns(table.name)
+        missing = {table.session, table.message} - set(self._columns)
+        if missing:
+            self.close()
+            raise UsageError(
+                f"{self._place} has no table {table.name!r} with the columns {table.session} and "
+                f"{table.message}: name it with --table"
+            )
+
+    def names(self) -> Iterator[str]:
+        """Those with a row."""
+        session, name = _quoted(self._table.session), _quoted(self._table.name)
+        query = f"SELECT DISTINCT CAST({session} AS TEXT) FROM {name} ORDER BY 1"  # noqa: S608 - quoted
+        with self._asking():
+            rows = self._engine.ask(query)
+        yield from (str(row[0]) for row in rows if row[0] is not None)
+
+    def read(self, name: str) -> Found:
+        """In the order in which they were numbered."""
+        with self._asking():
+            rows = self._engine.ask(self._query(), name)
+        return Found(
+            [Row(int(place), text, _time(at)) for place, text, at in rows if text is not None]
+        )
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._engine.close()
+
+    def _query(self) -> str:
+        table = self._table
+        name, session, message = map(_quoted, (table.name, table.session, table.message))
+        if table.array:
+            return (
+                f"SELECT n, CAST(item AS TEXT), NULL FROM {name}, "  # noqa: S608 - quoted
+                f"unnest({message}) WITH ORDINALITY AS one (item, n) WHERE {session} = %s ORDER BY n"
+            )
+        at = "created_at" if "created_at" in self._columns else "NULL"
+        mark = "?"
+        if isinstance(self._engine, _Postgres):
+            at = f"CAST({at} AS timestamptz)"
+            mark = "%s"
+        return (
+            f"SELECT id, CAST({message} AS TEXT), {at} FROM {name} "  # noqa: S608 - quoted
+            f"WHERE CAST({session} AS TEXT) = {mark} ORDER BY id"
+        )
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except self._engine.error as error:
+            raise EngineUnreachable(
+                f"the source {self._place} cannot be read ({type(error).__name__}: {error}). "
+                "It was not changed; run this again to go on",
+                operation="migrate",
+            ) from error
+
+
+class _Sqlite:
+    """One read transaction on a file."""
+
+    def __init__(self, url: str) -> None:
+        import apsw  # noqa: PLC0415 - only who brings something over from a file needs it
+
+        self.error: type[Exception] = apsw.Error
+        path = Path(urlsplit(url).path[1:]).absolute()
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        try:
+            self._connection = apsw.Connection(_uri(path), flags=flags)
+            self._connection.execute("BEGIN")
+        except (apsw.Error, OSError) as error:
+            raise UsageError(f"{path} cannot be read ({error}). Nothing was created") from error
+
+    def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a SELECT."""
+        return self._connection.execute(query, values).fetchall()
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table."""
+        query = "SELECT name FROM pragma_table_info(?)"
+        return [str(name) for (name,) in self.ask(query, table)]
+
+    def close(self) -> None:
+        """End the transaction."""
+        self._connection.close()
+
+
+class _Postgres:
+    """One read-only transaction, of one instant."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg  # noqa: PLC0415 - only who brings something over from PostgreSQL needs it
+        except ImportError as error:
+            raise UsageError(f"{error}. To have it: pip install 'holdfast[postgres]'") from error
+        self.error: type[Exception] = psycopg.Error
+        scheme, rest = url.split("://", 1)
+        address = f"{scheme.partition('+')[0]}://{rest}"
+        try:
+            self._connection = psycopg.connect(address, connect_timeout=10)
+        except psycopg.Error as error:
+            raise EngineUnreachable(
+                f"the source {without_password(url)} does not answer ({type(error).__name__})",
+                operation="migrate",
+            ) from error
+        self._connection.read_only = True
+        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+
+    def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a SELECT."""
+        return self._connection.execute(query.encode(), values or None).fetchall()
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table, by its name as `search_path` finds it, or schema.table."""
+        query = (
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+            "AND attnum > 0 AND NOT attisdropped"
+        )
+        return [str(name) for (name,) in self.ask(query, _quoted(table))]
+
+    def close(self) -> None:
+        """End the transaction."""
+        self._connection.close()
+
+
+def _uri(path: Path) -> str:
+    """A file that nothing is written beside: with no log there, a file that uses one is as it is."""
+    with path.open("rb") as file:
+        uses_log = file.read(100)[_WAL_HEADER] == b"\2\2"
+    how = "mode=ro"
+    if uses_log:
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        how += "&readonly_shm=1" if has_log else "&immutable=1"
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{name}?{how}"
+
+
+def _quoted(name: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _time(at: object) -> datetime | None:
+    """When it was stored, as far as that can be said; SQLite says it in UTC, in words."""
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            return None
+    if not isinstance(at, datetime):
+        return None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

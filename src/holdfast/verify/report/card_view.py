@@ -1,0 +1,70 @@
+"""What the page of a durability card shows, made from its JSON alone. Pure: nothing is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.verify.report.card import CLOSING, FAULTS, TROUBLE_CHARS_MAX
+from holdfast.verify.report.view import legible
+
+WIDTH_MIN: Final = 0.5
+"""Of a bar, in percent: whatever was lost shows."""
+
+
+def page(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the template needs."""
+    told = legible(card)
+    environment = told["environment"]
+    rows = told["rows"]
+    return {
+        "target": told["target"],
+        "verdict": told["verdict"],
+        "headline": CLOSING[told["verdict"]],
+        "where": ", ".join(f"{kind} {v}" for kind, v in environment["engine"].items()),
+        "require": told["require"],
+        "seed": told["seed"],
+        "repeat": told["repeat"],
+        "acknowledged": sum(row["acknowledged"] for row in rows),
+        "lost": sum(row["lost"] for row in rows),
+        "landed": sum(len(row["losses"]) for row in rows),
+        "mechanisms": ", ".join(dict.fromkeys(r["mechanism"] for r in rows if r["mechanism"])),
+        "rows": [_row(row) for row in rows],
+        "environment": [(name, _text(value)) for name, value in environment.items()],
+    }
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    share = 100 * row["lost"] / row["acknowledged"] if row["acknowledged"] else 0.0
+    return {
+        "config": row["config"],
+        "level": row["level"],
+        "fault": FAULTS[row["fault"]],
+        "verdict": row["verdict"],
+        "not_run": row["not_run"],
+        "percent": f"{share:.1f}",
+        "width": max(share, WIDTH_MIN) if row["lost"] else 0,
+        "words": _words(row),
+        "trouble": next((one["trouble"] for one in row["losses"] if one["trouble"]), "")[
+            :TROUBLE_CHARS_MAX
+        ],
+        "window": f"{row['window_ms']:.0f} ms" if row["lost"] else "",
+    }
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """How much was lost, how often, and whether a session was left in half."""
+    losses = row["losses"]
+    if not row["lost"]:
+        return f"none of {row['acknowledged']}, {len(losses)} times"
+    lost = [one["lost"] for one in losses]
+    span = f"{lost[0]}" if min(lost) == max(lost) else f"{min(lost)} to {max(lost)}"
+    halved = sum(one["halved"] for one in losses)
+    half = f"; {halved} half remembered" if halved else ""
+    return f"{span} each time, {row['losing']} of {len(losses)} times{half}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return str(value)

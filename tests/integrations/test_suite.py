@@ -1,0 +1,23 @@
+"""Our store through a framework's interface, held to exactly the suite that strangers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.verify import Target
+from holdfast.verify.adapters import langchain, openai_agents
+from holdfast.verify.engines.sqlite import SqliteEngine
+from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
+
+DOORS: dict[str, Callable[[Any], Target]] = {
+    "langchain": langchain.holdfast,
+    "openai-agents": openai_agents.holdfast,
+}
+
+
+@pytest.fixture(params=DOORS)
+def target(request: pytest.FixtureRequest, sqlite_engine: SqliteEngine) -> Target:
+    return DOORS[request.param](sqlite_engine)
