@@ -59,8 +59,8 @@ def _compare(name: str, by_engine: str, by_client: str, *, at_least: float) -> I
         for part in (texts, questions)
     )
     with (
-        holdfast.connect(by_engine, embedder=model, namespace="engine") as engine,
-        holdfast.connect(by_client, embedder=model, namespace="client") as client,
+        holdfast.connect(by_engine, embedder=model, follow=False, namespace="engine") as engine,
+        holdfast.connect(by_client, embedder=model, follow=False, namespace="client") as client,
     ):
         rates = {}
         for way, store in (("engine", engine), ("client", client)):

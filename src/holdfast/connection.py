@@ -53,6 +53,7 @@ def connect(
     embedder: Embedder | str | None = None,
     index: str | None = None,
     summarizer: Summarizer | None = None,
+    follow: bool | None = None,
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
@@ -60,7 +61,9 @@ def connect(
     each write gives its session, unless the write names another. `replicas` are URLs of copies
     that reads may go to, never for a stale answer. `embedder` (minilm unless told), `index`
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
-    `summarizer` are for long-term memory; they are loaded when it is first used.
+    `summarizer` are for long-term memory; they are loaded when it is first used. From then on
+    a thread lets the index follow what is appended; at once with `follow=True` or where an embedder
+    or an index is named, never with `follow=False`: then only `recall` and `wait_for` do.
     """
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
@@ -72,7 +75,9 @@ def connect(
     except BaseException:
         backend.close()
         raise
-    return Store(backend, ttl_s=ttl_s, mind=mind, index=apart)
+    if follow is None and (embedder is not None or apart is not None):
+        follow = True
+    return Store(backend, ttl_s=ttl_s, mind=mind, index=apart, follow=follow)
 
 
 async def connect_async(
@@ -85,6 +90,7 @@ async def connect_async(
     embedder: Embedder | str | None = None,
     index: str | None = None,
     summarizer: Summarizer | None = None,
+    follow: bool | None = None,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
     url, index = log_and_index(url, index)
@@ -97,7 +103,9 @@ async def connect_async(
     except BaseException:
         await backend.close()
         raise
-    return AsyncStore(backend, ttl_s=ttl_s, mind=mind, index=apart)
+    if follow is None and (embedder is not None or apart is not None):
+        follow = True
+    return AsyncStore(backend, ttl_s=ttl_s, mind=mind, index=apart, follow=follow)
 
 
 def existing(url: str) -> str:

@@ -32,12 +32,14 @@ class _Door:
         ttl_s: float | None,
         mind: Mind | None,
         index: Index | None,
+        follow: bool | None,
     ) -> None:
         self._name = backend.name
         self._durability = backend.durability
         self._ttl_ms = operations.default_ttl_ms(ttl_s)
         self._chosen = mind
         self._index = index
+        self._follows = follow is not False
         self._closed = False
 
     @property
@@ -73,9 +75,12 @@ class Store(_Door, LongTerm):
         ttl_s: float | None = None,
         mind: Mind | None = None,
         index: Index | None = None,
+        follow: bool | None = None,
     ) -> None:
-        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index)
+        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index, follow=follow)
         self._backend = backend
+        if follow:
+            self._start_following()
 
     def append(
         self,
@@ -101,7 +106,9 @@ class Store(_Door, LongTerm):
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
-        return operations.ack(session, self._backend.execute(command))
+        written = self._backend.execute(command)
+        self._grown(command.session)
+        return operations.ack(session, written)
 
     def history(
         self,
@@ -136,7 +143,9 @@ class Store(_Door, LongTerm):
         """
         self._check_open()
         command = operations.rewrite(session, messages, expect, self._ttl_ms)
-        return operations.ack(session, self._backend.execute(command))
+        written = self._backend.execute(command)
+        self._grown(command.session)
+        return operations.ack(session, written)
 
     def forget(self, session: str) -> Erased:
         """Erase a session for good, and say how much was erased.
@@ -203,6 +212,8 @@ class Store(_Door, LongTerm):
     def close(self) -> None:
         """Finish what is under way and let go of the engine. Closing twice is closing once."""
         self._closed = True
+        if self._follower is not None:
+            self._follower.close()
         self._backend.close()
         if self._index is not None:
             self._index.close()
@@ -233,9 +244,12 @@ class AsyncStore(_Door, AsyncLongTerm):
         ttl_s: float | None = None,
         mind: Mind | None = None,
         index: Index | None = None,
+        follow: bool | None = None,
     ) -> None:
-        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index)
+        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index, follow=follow)
         self._backend = backend
+        if follow:
+            self._start_following()
 
     async def append(
         self,
@@ -250,7 +264,9 @@ class AsyncStore(_Door, AsyncLongTerm):
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
-        return operations.ack(session, await carry_out(command, self._backend))
+        written = await carry_out(command, self._backend)
+        self._grown(command.session)
+        return operations.ack(session, written)
 
     async def history(
         self,
@@ -272,7 +288,9 @@ class AsyncStore(_Door, AsyncLongTerm):
         """See `Store.rewrite`."""
         self._check_open()
         command = operations.rewrite(session, messages, expect, self._ttl_ms)
-        return operations.ack(session, await carry_out(command, self._backend))
+        written = await carry_out(command, self._backend)
+        self._grown(command.session)
+        return operations.ack(session, written)
 
     async def forget(self, session: str) -> Erased:
         """See `Store.forget`."""
@@ -333,6 +351,10 @@ class AsyncStore(_Door, AsyncLongTerm):
     async def close(self) -> None:
         """See `Store.close`."""
         self._closed = True
+        if self._follower is not None:
+            import asyncio  # noqa: PLC0415 - the sync door does without it
+
+            await asyncio.to_thread(self._follower.close)
         await self._backend.close()
         if self._index is not None:
             self._index.close()

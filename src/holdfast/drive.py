@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from holdfast.commands import AsyncBackend, Backend, Command
+from holdfast.commands import AsyncBackend, Command
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Index(Protocol):
-    """An index outside the log's engine. Safe to use from several threads; it may block."""
+class Executes(Protocol):
+    """Carries out commands one by one, as a backend does; it may block."""
 
     def execute(self, command: Command[R]) -> R:
-        """Carry out one command that is for an index."""
+        """Carry out one command."""
+
+
+class Index(Executes, Protocol):
+    """An index outside the log's engine. Safe to use from several threads."""
 
     def close(self) -> None:
         """Let go of it."""
 
 
-def walk(course: Course[R], backend: Backend, index: Index | None) -> R:
+def walk(course: Course[R], backend: Executes, index: Index | None) -> R:
     """Carry out each step of a course with the reply to the last; its result."""
     reply: Any = None
     error: HoldfastError | None = None
@@ -40,7 +44,7 @@ def walk(course: Course[R], backend: Backend, index: Index | None) -> R:
             if not isinstance(step, Command):
                 reply = step.call()
             else:
-                reply = (_index_for(step, index) or backend).execute(step)
+                reply = (index_for(step, index) or backend).execute(step)
         except HoldfastError as trouble:
             error = trouble
 
@@ -61,7 +65,7 @@ async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | No
         try:
             if not isinstance(step, Command):
                 reply = await asyncio.to_thread(step.call)
-            elif (apart := _index_for(step, index)) is not None:
+            elif (apart := index_for(step, index)) is not None:
                 reply = await asyncio.to_thread(apart.execute, step)
             else:
                 reply = await carry_out(step, backend)
@@ -69,7 +73,8 @@ async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | No
             error = trouble
 
 
-def _index_for(step: Command[Any], index: Index | None) -> Index | None:
+def index_for(step: Command[Any], index: Index | None) -> Index | None:
+    """The index that a command is for, where that is not in the log's engine."""
     from holdfast.recall.commands import IndexCommand  # noqa: PLC0415 - only recall needs it
 
     return index if isinstance(step, IndexCommand) else None

@@ -189,6 +189,7 @@ class Opener:
 
     def __call__(self, **settings: Any) -> AnyStore:
         kind = AsyncDoor if self.door == "async" else holdfast.connect
+        settings.setdefault("follow", False)  # so that a test can count what it did itself
         store: AnyStore = kind(self.harness.url, **settings)
         self._opened.append(store)
         return store

@@ -18,6 +18,9 @@ class Client:
 
     def __init__(self, url: str, session: str, name: str, *, count: int | None = None) -> None:
         arguments = [] if count is None else ["--count", str(count)]
+        if url.startswith("sqlite:"):
+            # Whoever writes without a pause leaves others little room: SQLite has no queue.
+            url += "?busy_timeout_s=60"
         self.process = subprocess.Popen(
             [sys.executable, str(CLIENT), next(DOORS), url, session, name, *arguments],
             stdout=subprocess.PIPE,

@@ -134,7 +134,7 @@ def test_another_model_means_a_rebuild_and_vectors_are_never_mixed(open_store: O
 
 
 def test_two_that_follow_at_once_with_different_models_do_not_mix(harness: Harness):
-    with holdfast.connect(harness.url, embedder=Letters()) as store:
+    with holdfast.connect(harness.url, embedder=Letters(), follow=False) as store:
         store.append("u", [say("tea"), say("coffee"), say("milk")])
         store.recall("u", "tea")
         store.append("u", say("water"))

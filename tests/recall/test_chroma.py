@@ -37,7 +37,7 @@ def folder(disk_path: Path) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters()) as opened:
+    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as opened:
         opened.append("u", [Message("user", "tea"), Message("user", "coffee")])
         opened.remember("u", "likes OPS-881")
         yield opened
@@ -72,7 +72,7 @@ def test_a_collection_whose_files_a_power_cut_emptied_is_built_anew(store: Store
     assert files, "Chroma has persisted its index"
     for file in files:
         file.write_bytes(b"")
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters()) as again:
+    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as again:
         assert again.index_lag("u") >= 1500, "it does not trust what is left"
         again.wait_for("u")
         assert again.recall("u", "thing 1234", k=1)[0].text == "thing 1234"
@@ -87,7 +87,7 @@ def test_an_index_of_which_entries_are_missing_is_noticed(store: Store, folder: 
     for collection in client.list_collections():
         collection.delete(ids=["1"])
     client.close()
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters()) as again:
+    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as again:
         assert again.index_lag("u") == 3
         assert sorted(found(again, "tea")) == ["coffee", "likes OPS-881", "tea"]
 
@@ -110,7 +110,9 @@ def test_a_server_that_is_down_stops_recall_alone_and_all_is_well_when_it_is_bac
     chroma_engine: ChromaEngine, folder: Path
 ):
     index = f"chroma+{chroma_engine.url}"
-    with holdfast.connect(f"sqlite:///{folder}/m.db", embedder=Letters(), index=index) as store:
+    with holdfast.connect(
+        f"sqlite:///{folder}/m.db", embedder=Letters(), index=index, follow=False
+    ) as store:
         store.append("u", Message("user", "tea"))
         store.append("gone", Message("user", "a secret"))
         assert found(store, "tea") == ["tea"]
@@ -150,7 +152,7 @@ def test_an_index_of_another_log_with_the_same_names_is_not_taken_for_ours(folde
         ("one", []),
     ):
         with holdfast.connect(
-            f"sqlite:///{folder}/{name}.db", embedder=Letters(), index=index
+            f"sqlite:///{folder}/{name}.db", embedder=Letters(), index=index, follow=False
         ) as log:
             if texts:
                 log.append("u", [Message("user", text) for text in texts])

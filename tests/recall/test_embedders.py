@@ -73,7 +73,9 @@ def test_an_endpoint_is_asked_in_the_openai_protocol(openai_server: OpenAIServer
 def test_a_server_that_is_down_stops_recall_alone_and_all_is_well_when_it_is_back(disk_path: Path):
     server = OpenAIServer()
     model = OpenAIEmbedder(server.url, "m", 64)
-    with holdfast.connect(f"sqlite:///{disk_path}/memory.db", embedder=model) as store:
+    with holdfast.connect(
+        f"sqlite:///{disk_path}/memory.db", embedder=model, follow=False
+    ) as store:
         store.append("u", Message("user", "before"))
         assert store.recall("u", "before")[0].text == "before"
         server.close()
@@ -108,7 +110,9 @@ def test_a_bad_answer_is_refused_in_words(
 ):
     openai_server.status, openai_server.body = status, body
     model = OpenAIEmbedder(openai_server.url, "m", 64, api_key="sk-secret")
-    with holdfast.connect(f"sqlite:///{disk_path}/memory.db", embedder=model) as store:
+    with holdfast.connect(
+        f"sqlite:///{disk_path}/memory.db", embedder=model, follow=False
+    ) as store:
         store.append("u", Message("user", "x"))
         with pytest.raises(Refused, match=words) as caught:
             store.recall("u", "x")

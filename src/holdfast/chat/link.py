@@ -62,7 +62,12 @@ class Link:
 
     async def _connect(self) -> AsyncStore:
         order = self.order
-        more: dict[str, Any] = {"embedder": order.embedder, "index": order.index}
+        # What a person has told is recalled, and recall follows that. Turns and the canary never are.
+        more: dict[str, Any] = {
+            "embedder": order.embedder,
+            "index": order.index,
+            "follow": False,
+        }
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always")
             try:

@@ -8,6 +8,7 @@ dropped and built anew from the log. One collection belongs to one log.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import Command
-from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, UsageError
+from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, StoreClosed, UsageError
 from holdfast.recall.commands import Candidate, Erase, Extend, Followed, Position, Search
 from holdfast.recall.vectors import unpack
 
@@ -25,6 +26,8 @@ BACKEND: Final = "chroma"
 PORT: Final = 8000
 REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
+_FORGOTTEN_MAX: Final = 10_000
+"""Forgotten logs of which something may still be on its way from another thread."""
 
 
 class ChromaIndex:
@@ -47,12 +50,18 @@ class ChromaIndex:
         self._namespace = namespace
         self._client: Any = None
         self._known: dict[bytes, tuple[Any, Position]] = {}
+        self._forgotten: dict[bytes, int] = {}
         self._turn = threading.RLock()
+        self._process = os.getpid()
         _driver()
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command; once more with a new client if Chroma's own state was bad."""
         step = _STEPS[type(command)]
+        if self._process != os.getpid():
+            raise StoreClosed(
+                "Chroma does not cross a fork: connect again in the child", backend=BACKEND
+            )
         with self._turn:
             try:
                 return cast("R", self._try(step, command))
@@ -66,9 +75,10 @@ class ChromaIndex:
                 return cast("R", Position())  # it follows nothing as it is, and is built anew
 
     def close(self) -> None:
-        """Let go of it."""
-        with self._turn:
-            self._let_go()
+        """Let go of it; what was opened before a fork is the parent's."""
+        if self._process == os.getpid():
+            with self._turn:
+                self._let_go()
 
     def followed(self, command: Followed) -> Position:
         """What the collection's own notes say, if it has as many entries as they say."""
@@ -87,6 +97,8 @@ class ChromaIndex:
 
     def extend(self, command: Extend) -> Position:
         """Entries first, then the note: a crash between the two repeats what changes nothing."""
+        if command.floor < self._forgotten.get(command.session, 0):
+            return Position()  # it was read before, and comes too late
         if command.anew:
             self.erase(Erase(command.session))
         there = self.followed(Followed(command.session))
@@ -134,6 +146,10 @@ class ChromaIndex:
     def erase(self, command: Erase) -> None:
         """Drop the collection of a log; nothing if there is none."""
         self._known.pop(command.session, None)
+        if command.upto:
+            self._forgotten[command.session] = command.upto
+            while len(self._forgotten) > _FORGOTTEN_MAX:
+                del self._forgotten[next(iter(self._forgotten))]
         if self._collection(command.session) is not None:
             self._opened().delete_collection(self._name(command.session))
 

@@ -116,8 +116,12 @@ def nearest(search: Search, rows: Sequence[tuple[int, bytes, float]]) -> list[Ca
 
 @dataclass(slots=True)
 class Erase(IndexCommand, Command[None]):
-    """Drop the index of a log that was forgotten. An index inside the log's engine has done so."""
+    """Drop the index of a log that was forgotten. An index inside the log's engine has done so.
+
+    What was read of the log before, up to the number `upto`, must not be added any more.
+    """
 
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes
+    upto: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from holdfast.model import Ack, Context, Recalled, Source
 if TYPE_CHECKING:
     from holdfast.recall.context import Count
     from holdfast.recall.courses import Filter, Mind
+    from holdfast.recall.follower import Carrier, Follower
 
 
 def courses() -> ModuleType:
@@ -30,6 +32,8 @@ class _Thinking:
     _index: Index | None
     _chosen: Mind | None
     _ttl_ms: int
+    _follows: bool
+    _follower: Follower | None = None
 
     @property
     def _mind(self) -> Mind:
@@ -39,6 +43,27 @@ class _Thinking:
 
     def _check_open(self) -> None:
         raise NotImplementedError
+
+    def _carrier(self) -> Carrier:
+        raise NotImplementedError
+
+    def _start_following(self) -> None:
+        """From here on the index follows by itself: nobody who only appends pays for that."""
+        if self._follows and self._follower is None:
+            from holdfast.recall.follower import Follower  # noqa: PLC0415 - as above
+
+            # Of two threads that come here at once, both use the same one.
+            follower = Follower(self._carrier(), self._index, self._mind.embedder)
+            self.__dict__.setdefault("_follower", follower)
+
+    def _grown(self, *logs: bytes) -> None:
+        """Tell the follower, if there is one."""
+        if self._follower is not None:
+            for log in logs:
+                self._follower.note(log)
+
+    def _aside(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._follower is None else self._follower.aside()
 
 
 class LongTerm(_Thinking):
@@ -63,8 +88,11 @@ class LongTerm(_Thinking):
         is kept once. `meta` is JSON, for `filter`.
         """
         self._check_open()
+        self._start_following()
         command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
-        return operations.ack(scope, self._backend.execute(command))
+        written = self._backend.execute(command)
+        self._grown(command.session)
+        return operations.ack(scope, written)
 
     def recall(
         self,
@@ -84,7 +112,10 @@ class LongTerm(_Thinking):
         does not work: appends go on meanwhile, and nothing of them is missed later.
         """
         self._check_open()
+        self._start_following()
         found: Recalled = self._walk(courses().recall(self._mind, scope, query, k, since, filter))
+        if found.behind:
+            self._grown(*courses().logs_of(scope))
         return found
 
     def context(
@@ -106,10 +137,13 @@ class LongTerm(_Thinking):
         are estimated, rather too many.
         """
         self._check_open()
+        self._start_following()
         course = courses().context(
             self._mind, session, query, tokens, scope=scope, k=k, count=count
         )
         found: Context = self._walk(course)
+        if found.behind:
+            self._grown(*courses().logs_of(scope or session))
         return found
 
     def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
@@ -125,16 +159,18 @@ class LongTerm(_Thinking):
     def index_lag(self, scope: str) -> int:
         """How many records of a scope its index has not followed yet."""
         self._check_open()
-        lag: int = self._walk(courses().index_lag(self._mind, scope))
+        course = courses().index_lag(self._mind, scope)
+        lag: int = walk(course, self._backend, self._index)
         return lag
 
-    def wait_for(self, scope: str, *, timeout_s: float = 60.0) -> int:
+    def wait_for(self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0) -> int:
         """Let the index follow all that is in a scope now; how many records that were.
 
+        With `seq`, a number or an ack, it returns when the index has followed at least that far.
         `EngineUnreachable` if the time is up before: what was done until then stays done.
         """
         self._check_open()
-        done: int = self._walk(courses().wait_for(self._mind, scope, timeout_s))
+        done: int = self._walk(courses().wait_for(self._mind, scope, seq, timeout_s))
         return done
 
     def reindex(self, scope: str | None = None) -> int:
@@ -144,7 +180,13 @@ class LongTerm(_Thinking):
         return done
 
     def _walk(self, course: Any) -> Any:
-        return walk(course, self._backend, self._index)
+        with self._aside():
+            return walk(course, self._backend, self._index)
+
+    def _carrier(self) -> Carrier:
+        from holdfast.recall.follower import on_this_thread  # noqa: PLC0415 - as above
+
+        return on_this_thread(self._backend)
 
 
 class AsyncLongTerm(_Thinking):
@@ -163,8 +205,11 @@ class AsyncLongTerm(_Thinking):
     ) -> Ack:
         """See `Store.remember`."""
         self._check_open()
+        self._start_following()
         command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
-        return operations.ack(scope, await carry_out(command, self._backend))
+        written = await carry_out(command, self._backend)
+        self._grown(command.session)
+        return operations.ack(scope, written)
 
     async def recall(
         self,
@@ -177,9 +222,12 @@ class AsyncLongTerm(_Thinking):
     ) -> Recalled:
         """See `Store.recall`."""
         self._check_open()
+        self._start_following()
         found: Recalled = await self._walk(
             courses().recall(self._mind, scope, query, k, since, filter)
         )
+        if found.behind:
+            self._grown(*courses().logs_of(scope))
         return found
 
     async def context(
@@ -194,10 +242,13 @@ class AsyncLongTerm(_Thinking):
     ) -> Context:
         """See `Store.context`."""
         self._check_open()
+        self._start_following()
         course = courses().context(
             self._mind, session, query, tokens, scope=scope, k=k, count=count
         )
         found: Context = await self._walk(course)
+        if found.behind:
+            self._grown(*courses().logs_of(scope or session))
         return found
 
     async def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
@@ -209,13 +260,16 @@ class AsyncLongTerm(_Thinking):
     async def index_lag(self, scope: str) -> int:
         """See `Store.index_lag`."""
         self._check_open()
-        lag: int = await self._walk(courses().index_lag(self._mind, scope))
+        course = courses().index_lag(self._mind, scope)
+        lag: int = await walk_async(course, self._backend, self._index)
         return lag
 
-    async def wait_for(self, scope: str, *, timeout_s: float = 60.0) -> int:
+    async def wait_for(
+        self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0
+    ) -> int:
         """See `Store.wait_for`."""
         self._check_open()
-        done: int = await self._walk(courses().wait_for(self._mind, scope, timeout_s))
+        done: int = await self._walk(courses().wait_for(self._mind, scope, seq, timeout_s))
         return done
 
     async def reindex(self, scope: str | None = None) -> int:
@@ -225,4 +279,10 @@ class AsyncLongTerm(_Thinking):
         return done
 
     async def _walk(self, course: Any) -> Any:
-        return await walk_async(course, self._backend, self._index)
+        with self._aside():
+            return await walk_async(course, self._backend, self._index)
+
+    def _carrier(self) -> Carrier:
+        from holdfast.recall.follower import in_loop  # noqa: PLC0415 - as above
+
+        return in_loop(self._backend)

@@ -11,7 +11,9 @@ uses that library if it is installed. Your own: any object with these three memb
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,10 +45,16 @@ class _Lazy:
     """Loads its model when it is first used, once, whoever comes first."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._model: Any = None
         self._loading = threading.Lock()
 
     def _loaded(self) -> Any:
+        if self._process != os.getpid():
+            self._begin()  # a thread that did not come along in the fork may have held any lock
         if self._model is None:
             with self._loading:
                 if self._model is None:
@@ -95,8 +103,8 @@ class MiniLM(_Lazy):
         tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106 - not that kind of token
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # Threads that spin while they wait take the machine from whoever has work on it.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Sentences are short: more threads take more of the machine and are no faster.
+        options.intra_op_num_threads = 1
         return tokenizer, onnxruntime.InferenceSession(
             str(model), options, providers=["CPUExecutionProvider"]
         )
@@ -179,7 +187,11 @@ class SentenceTransformerEmbedder(_Lazy):
         return SentenceTransformer(self._wanted)
 
 
-BY_NAME: Final[dict[str, Callable[[], Embedder]]] = {"minilm": MiniLM, "wordllama": WordLlama}
+BY_NAME: Final[dict[str, Callable[[], Embedder]]] = {
+    "minilm": functools.cache(MiniLM),
+    "wordllama": functools.cache(WordLlama),
+}
+"""One of each for all stores of a process: it takes a second to load, and some memory."""
 DEFAULT: Final = "minilm"
 
 

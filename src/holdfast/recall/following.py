@@ -23,8 +23,8 @@ from holdfast.recall.summaries import text_of
 
 R = TypeVar("R")
 
-BATCH_FIRST: Final = 32
-BATCH_MAX: Final = 512
+BATCHES: Final = (32, 512)
+"""Records that are followed in one step: the first, then twice as many each time up to the most."""
 TEXT_CHARS_MAX: Final = 8_000
 """What an embedder is given of one message; words are taken from all of it."""
 
@@ -77,18 +77,26 @@ def lag(log: bytes, embedder: Embedder) -> Course[int]:
     return behind(facts, position, model_of(embedder))
 
 
-def behind(facts: Facts, position: Position, model: str) -> int:
-    """The same, from what log and index say."""
+def behind(facts: Facts, position: Position, model: str, seq: int | None = None) -> int:
+    """The same, from what log and index say; with `seq`, of the records up to that number."""
     floor = facts.last - facts.count
+    end = end_of(facts) if seq is None else min(seq, end_of(facts))
     if (position.model, position.floor) != (model, floor) or position.upto > facts.last:
-        return end_of(facts) and facts.count
-    return max(0, end_of(facts) - position.upto)
+        return max(0, end - floor)
+    return max(0, end - position.upto)
 
 
 def follow(
-    log: bytes, facts: Facts, embedder: Embedder, *, until_s: float, anew: bool = False
+    log: bytes,
+    facts: Facts,
+    embedder: Embedder,
+    *,
+    until_s: float,
+    anew: bool = False,
+    seq: int | None = None,
+    batches: tuple[int, int] = BATCHES,
 ) -> Course[tuple[int, int]]:
-    """Bring the index of a log to where the log was, or as far as there is time.
+    """Bring the index of a log to where the log was, or to `seq`, or as far as there is time.
 
     How many records it was behind before, and how many it is now.
     """
@@ -96,10 +104,21 @@ def follow(
     position: Position = yield Followed(log)
     if position.mark and not (yield from _is_ours(log, position)):
         anew = True
-    before = facts.count if anew else behind(facts, position, model)
+    before = behind(facts, Position() if anew else position, model, seq)
     if before or (position.model and not end_of(facts)):
-        position = yield from _move(log, facts, position, embedder, until_s=until_s, anew=anew)
-    return before, behind(facts, position, model)
+        goal = _Goal(end_of(facts) if seq is None else min(seq, end_of(facts)), until_s, *batches)
+        position = yield from _move(log, facts, position, embedder, goal, anew=anew)
+    return before, behind(facts, position, model, seq)
+
+
+@dataclass(slots=True)
+class _Goal:
+    """How far, until when, and in steps of how many records."""
+
+    end: int
+    until_s: float
+    batch: int
+    batch_max: int
 
 
 def _move(
@@ -107,22 +126,22 @@ def _move(
     facts: Facts,
     position: Position,
     embedder: Embedder,
+    goal: _Goal,
     *,
-    until_s: float,
     anew: bool,
 ) -> Course[Position]:
-    model, end = model_of(embedder), end_of(facts)
+    model = model_of(embedder)
     floor = facts.last - facts.count
-    if not end:  # an index outside the log's engine was away when this was forgotten
+    if not goal.end:  # an index outside the log's engine was away when this was forgotten
         yield Erase(log)
         return Position(model)
     if position.model != model or position.upto > facts.last or position.floor != floor:
         anew = True
     if anew:
         position = Position(model, floor, floor)
-    batch = BATCH_FIRST
-    while position.upto < end and (batch == BATCH_FIRST or time.monotonic() < until_s):
-        cut: Slice = yield Read(log, batch, None, position.upto)
+    begun = False
+    while position.upto < goal.end and not (begun and time.monotonic() >= goal.until_s):
+        cut: Slice = yield Read(log, goal.batch, None, position.upto)
         if not cut.rows:
             break
         entries = yield from _entries(cut, embedder)
@@ -135,7 +154,9 @@ def _move(
             continue
         if moved.model != model or moved.upto <= position.upto:
             return moved  # forgotten meanwhile, or somebody with another model is at work
-        position, anew, batch = moved, False, min(2 * batch, BATCH_MAX)
+        position, anew = moved, False
+        if moved.upto == upto:  # otherwise somebody else was faster, and this step comes again
+            begun, goal.batch = True, min(2 * goal.batch, goal.batch_max)
     return position
 
 
@@ -169,19 +190,33 @@ def _text(record: bytes) -> str:
 
 
 def catch_up(
-    logs: Sequence[bytes], embedder: Embedder, *, timeout_s: float, anew: bool = False
+    logs: Sequence[bytes],
+    embedder: Embedder,
+    *,
+    timeout_s: float,
+    anew: bool = False,
+    seq: int | None = None,
 ) -> Course[int]:
-    """Follow each log to where it is now, and say how many records that were; raise if time is up."""
+    """Follow each log to where it is now, and say how many records that were; raise if time is up.
+
+    With `seq`, only that far.
+    """
     until_s = time.monotonic() + timeout_s
     done = 0
     for log in logs:
         facts: Facts = yield Look(log)
-        before, left = yield from follow(log, facts, embedder, until_s=until_s, anew=anew)
-        if left and time.monotonic() >= until_s:
-            raise EngineUnreachable(
-                f"the index is {left} record(s) behind after {timeout_s:g} s. The log is complete; "
-                "the index goes on from there with the next call",
-                operation="recall",
+        again, left = anew, 1
+        while left:
+            before, left = yield from follow(
+                log, facts, embedder, until_s=until_s, anew=again, seq=seq
             )
-        done += max(0, before - left)
+            done += max(0, before - left)
+            if left and time.monotonic() >= until_s:
+                raise EngineUnreachable(
+                    f"the index is {left} record(s) behind after {timeout_s:g} s. The log is "
+                    "complete; the index goes on from there with the next call",
+                    operation="recall",
+                )
+            if left:  # somebody else was at work on it: forgotten, rewritten, another model
+                again, facts = False, (yield Look(log))
     return done

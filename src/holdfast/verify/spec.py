@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
@@ -174,15 +173,8 @@ def _ours(spec: TargetSpec) -> Target:
             namespace=spec.namespace,
             require=Durability.MEMORY,
             ttl_s=spec.ttl_s,
-            embedder=embedder or default_embedder(),
+            embedder=embedder,
         )
-
-    @functools.cache
-    def default_embedder() -> Any:
-        """One for this process: each opening of a store would load its own."""
-        from holdfast.recall import embedders  # noqa: PLC0415 - only who opens a store needs it
-
-        return embedders.choose(None)
 
     def other_model() -> Any:
         return open_store(indexes.Hashes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import psycopg
@@ -27,10 +28,16 @@ class ConnectionLost(EngineUnreachable):
     """The connection broke while something was read. Nothing was written."""
 
 
+class IndexGone(Refused):
+    """Somebody dropped tables of the index, which are made anew. Nothing was written."""
+
+
 class ReplyTimeout(psycopg.OperationalError):
     """The server gave no answer in time."""
 
 
+INDEX_TABLES: Final = ("followed", "entries", "words")
+_INDEX_TABLE: Final = re.compile(rf"\.({'|'.join(INDEX_TABLES)})\b")
 _UNKNOWN: Final = "It may or may not have happened: retry it with the same key"
 _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (
     # The longer prefix stands before the shorter.
@@ -91,6 +98,8 @@ def _kind_and_words(error: BaseException, *, writes: bool) -> tuple[type[Holdfas
         else None
     )
     if known is not None:
+        if isinstance(error, psycopg.errors.UndefinedTable) and _INDEX_TABLE.search(str(error)):
+            return IndexGone, known[1]
         return known
     if not writes:
         return ConnectionLost, "the connection was lost, or the server failed"

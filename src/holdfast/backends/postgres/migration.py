@@ -5,6 +5,7 @@ Done once per store, with a connection of its own, before the first command.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from holdfast.backends.postgres import near
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.lending import open_link
 from holdfast.backends.postgres.link import Link
-from holdfast.backends.postgres.mapping import BACKEND, mapped
+from holdfast.backends.postgres.mapping import BACKEND, INDEX_TABLES, mapped
 from holdfast.backends.postgres.requests import SQL, Row, in_schema
 from holdfast.backends.queries import load_migrations
 from holdfast.errors import FormatTooNew, HoldfastError, Refused
@@ -23,6 +24,9 @@ from holdfast.model import Durability
 
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+RECALL_VERSION: Final = 2
+"""The migration that made the tables of the index."""
+_TABLE: Final = re.compile(r"^CREATE TABLE .*?;$", re.MULTILINE | re.DOTALL)
 MIGRATION_TIMEOUT_S: Final = 60.0
 """How long one process waits for another that is bringing the schema up to date."""
 
@@ -69,6 +73,24 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
             return promise, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
+
+
+def make_index_anew(address: Address) -> None:
+    """Empty tables for the index, if one is missing; every index is then built from its log."""
+    with open_link(address, "recall") as link:
+        link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        try:
+            with link.transaction():
+                _lock(link)
+                names = [f'"{address.schema}".{name}' for name in INDEX_TABLES]
+                there = [link.execute("SELECT to_regclass(%s)", (one,)).fetchone() for one in names]
+                if (None,) in there:  # otherwise another process has done it
+                    link.execute(f"DROP TABLE IF EXISTS {', '.join(names)}".encode())
+                    for table in _TABLE.findall(MIGRATIONS[RECALL_VERSION - 1]):
+                        link.execute(in_schema(table, address.schema))
+            near.offer(link, address.schema)
+        except psycopg.Error as error:
+            raise mapped(error, "recall", writes=False) from error
 
 
 def identity(link: Link) -> str | None:
@@ -122,7 +144,7 @@ def _make_ready(link: Link, schema: str) -> None:
 
 def _migrate(link: Link, schema: str) -> None:
     """In one transaction, under a lock: whoever comes second finds it done."""
-    link.execute(SQL["migration_lock"].encode(), (str(round(MIGRATION_TIMEOUT_S * 1000)),))
+    _lock(link)
     _, known, there = _whose(link, schema)
     if not there:
         link.execute(f'CREATE SCHEMA "{schema}"'.encode())
@@ -130,6 +152,10 @@ def _migrate(link: Link, schema: str) -> None:
         link.execute(in_schema(MIGRATIONS[version - 1], schema))
         add = f'INSERT INTO "{schema}".holdfast_schema (version) VALUES ({version})'  # noqa: S608
         link.execute(add.encode())
+
+
+def _lock(link: Link) -> None:
+    link.execute(SQL["migration_lock"].encode(), (str(round(MIGRATION_TIMEOUT_S * 1000)),))
 
 
 def _whose(link: Link, schema: str) -> Row:

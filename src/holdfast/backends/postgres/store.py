@@ -15,8 +15,8 @@ from holdfast.backends.postgres.course import Ask, Course, Courses
 from holdfast.backends.postgres.lanes import SLOW_S, Lanes, Pending, TaskPending, ThreadPending
 from holdfast.backends.postgres.lending import AsyncLending, Lending
 from holdfast.backends.postgres.link import AsyncLink, Link
-from holdfast.backends.postgres.mapping import BACKEND, mapped
-from holdfast.backends.postgres.migration import Promise
+from holdfast.backends.postgres.mapping import BACKEND, IndexGone, mapped
+from holdfast.backends.postgres.migration import Promise, make_index_anew
 from holdfast.backends.postgres.replicas import Replicas
 from holdfast.backends.postgres.requests import Request, Requests, Rows
 from holdfast.commands import Append, Command, Settings
@@ -36,7 +36,7 @@ class PostgresSetup:
 
     def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
         """`servers` are the replicas, then the primary, so that the primary's index is -1."""
-        address = servers[-1]
+        self._primary = address = servers[-1]
         self.durability = promise.reached(asked.require)
         self._promise = promise
         self._require = asked.require
@@ -182,10 +182,17 @@ class PostgresBackend(PostgresSetup):
 
     def _do(self, step: Any) -> Rows | None:
         if isinstance(step, Ask):
-            with self._servers[step.server].lend(step.request.operation) as link:
-                return _run(link, step.request)
+            try:
+                return self._ask(step)
+            except IndexGone:
+                make_index_anew(self._primary)
+                return self._ask(step)
         time.sleep(step.seconds)
         return None
+
+    def _ask(self, step: Ask) -> Rows:
+        with self._servers[step.server].lend(step.request.operation) as link:
+            return _run(link, step.request)
 
 
 class AsyncPostgresBackend(PostgresSetup):
@@ -265,10 +272,17 @@ class AsyncPostgresBackend(PostgresSetup):
 
     async def _do(self, step: Any) -> Rows | None:
         if isinstance(step, Ask):
-            async with self._servers[step.server].lend(step.request.operation) as link:
-                return await _run_async(link, step.request)
+            try:
+                return await self._ask(step)
+            except IndexGone:
+                await asyncio.to_thread(make_index_anew, self._primary)
+                return await self._ask(step)
         await asyncio.sleep(step.seconds)
         return None
+
+    async def _ask(self, step: Ask) -> Rows:
+        async with self._servers[step.server].lend(step.request.operation) as link:
+            return await _run_async(link, step.request)
 
 
 def _run(link: Link, request: Request) -> Rows:

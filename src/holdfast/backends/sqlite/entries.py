@@ -26,10 +26,35 @@ from holdfast.recall.commands import (
 from holdfast.recall.words import choose, rarity
 
 SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
+TABLES: Final = Path(__file__).with_name("schema").joinpath("0002_recall.sql").read_text("utf-8")
+NAMES: Final = ("followed", "vectors", "sketches", "words")
 _NUMBER_BITS: Final = 32
 CACHE_KIB: Final = 32 * 1024
 WORDS_USUAL: Final = 16
 """Words that an entry has, about."""
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether a table of the index is gone: dropped by somebody, or left out of a copy."""
+    return isinstance(error, apsw.SQLError) and any(
+        str(error).endswith((f"no such table: {name}", f"no such table: main.{name}"))
+        for name in NAMES
+    )
+
+
+def make_anew(connection: apsw.Connection) -> None:
+    """Empty tables, in one transaction, if one is missing; every index is then built from its log."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        there = connection.execute(SQL["tables"]).fetchall()
+        if len(there) < len(NAMES):  # otherwise another process has done it
+            for name in NAMES:
+                connection.execute(f"DROP TABLE IF EXISTS {name}").fetchall()
+            connection.execute(TABLES).fetchall()
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def place(session: int, seq: int) -> int:

@@ -1,5 +1,9 @@
 -- The index of one log. Parameters are numbered in the order in which entries.py binds them.
 
+-- name: tables
+SELECT name FROM sqlite_schema
+WHERE type = 'table' AND name IN ('followed', 'vectors', 'sketches', 'words')
+
 -- name: followed
 SELECT model, upto FROM followed WHERE session = ?1
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite import entries, steps
 from holdfast.backends.sqlite.connection import open_database
 from holdfast.backends.sqlite.group import GroupCommit, Pending
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
@@ -136,16 +136,16 @@ class SqliteBackend(SqliteSetup):
                 pending.error = error
 
     def _read(self, command: Command[R]) -> R:
-        """One transaction, hence one instant."""
         database = self._opened(self._database.watch.missing_lately())
         try:
-            with database.readers.borrow() as (connection, tables):
-                connection.execute("BEGIN")
-                try:
-                    reply: R = steps.READS[type(command)](tables, command, clock_ms())
-                    return reply
-                finally:
-                    connection.execute("COMMIT")
+            try:
+                return _read_at_once(database, command)
+            except apsw.SQLError as error:
+                if not entries.is_missing(error):
+                    raise
+                with self._group.alone():
+                    database.writer.make_index_anew()
+                return _read_at_once(database, command)
         except apsw.Error as error:
             raise mapped(error, command.operation) from error
 
@@ -187,6 +187,17 @@ class SqliteBackend(SqliteSetup):
                 backend=BACKEND,
             )
         raise StoreClosed("this store is closed; nothing was sent. Connect again")
+
+
+def _read_at_once(database: Database, command: Command[R]) -> R:
+    """One transaction, hence one instant."""
+    with database.readers.borrow() as (connection, tables):
+        connection.execute("BEGIN")
+        try:
+            reply: R = steps.READS[type(command)](tables, command, clock_ms())
+            return reply
+        finally:
+            connection.execute("COMMIT")
 
 
 class AsyncSqliteBackend(SqliteSetup):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite import entries, steps
 from holdfast.backends.sqlite.group import Pending
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
@@ -42,8 +42,11 @@ class Writer:
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
 
-    def commit(self, group: Sequence[Pending]) -> None:
-        """Apply a group in one transaction and sync it once."""
+    def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
+        """Apply a group in one transaction and sync it once.
+
+        Where tables of the index are gone they are made anew, and it is applied again.
+        """
         committing = False
         try:
             self._execute("BEGIN IMMEDIATE")
@@ -53,7 +56,10 @@ class Writer:
             self._ledger.committed()
         except apsw.Error as error:
             self._roll_back()
-            self._explain(group, error, committing=committing)
+            if again and entries.is_missing(error) and self.make_index_anew() is None:
+                self.commit(group, again=False)
+            else:
+                self._explain(group, error, committing=committing)
         except BaseException as error:
             self._roll_back()
             _fail(group, _interrupted(error, committing=committing))
@@ -61,6 +67,14 @@ class Writer:
         else:
             if self._forgot:
                 self._scrub(group)
+
+    def make_index_anew(self) -> apsw.Error | None:
+        """The tables of the index were gone: now they are there and empty, or why they are not."""
+        try:
+            entries.make_anew(self._connection)
+        except apsw.Error as error:
+            return error
+        return None
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""

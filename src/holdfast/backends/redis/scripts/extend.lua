@@ -12,7 +12,7 @@ end
 if ARGV[5] == '1' then
     redis.call('UNLINK', index_keys())
 end
-local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by')
+local at = index_at()
 if (tonumber(at[2]) or 0) ~= tonumber(ARGV[2]) or (at[1] or ARGV[1]) ~= ARGV[1] then
     return { 'position', at[1] or '', at[2] or '0', at[3] or '0' }
 end
@@ -74,6 +74,7 @@ else
     for from = 7, #ARGV, CHUNK do
         redis.call('RPUSH', entries, unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
     end
+    redis.call('HSET', followed, 'count', redis.call('LLEN', entries))
 end
 redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
 release_log(head)

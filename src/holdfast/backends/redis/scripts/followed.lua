@@ -3,8 +3,7 @@ local head = read_head()
 if head.trouble then
     return head.trouble
 end
-local followed = index_keys()
-local at = redis.call('HMGET', followed, 'model', 'upto', 'floor')
+local at = index_at()
 if visible_end(head) == 0 or not at[1] or tonumber(at[3]) ~= head.floor then
     return { 'position', '', '0', '0' }
 end

@@ -16,6 +16,19 @@ local function index_keys()
     return stem .. 'followed', stem .. 'entries', stem .. 'near', stem .. 'words'
 end
 
+-- Model, upto, floor, who compares and how many entries; nothing if some of those are gone.
+local function index_at()
+    local followed, entries, near = index_keys()
+    local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by', 'count')
+    local held = at[5]
+    if at[4] == 'engine' then
+        held = redis.pcall('VCARD', near)
+    elseif held then
+        held = redis.call('LLEN', entries)
+    end
+    return held == (at[5] and tonumber(at[5])) and at or {}
+end
+
 local function whole(number)
     return string.format('%.0f', number)
 end

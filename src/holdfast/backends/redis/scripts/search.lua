@@ -10,7 +10,8 @@ if visible_end(head) == 0 or at[1] ~= ARGV[1] or tonumber(at[2]) ~= head.floor t
     return { 'held', {} }
 end
 if at[3] ~= 'engine' then
-    return { 'held', redis.call('LRANGE', entries, 0, -1) }
+    local kept = redis.call('LRANGE', entries, 0, -1)
+    return (not at[4] or #kept == tonumber(at[4])) and { 'held', kept } or { 'lost' }
 end
 local count = redis.pcall('VCARD', near)
 if count ~= tonumber(at[4]) then
