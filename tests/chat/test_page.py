@@ -74,9 +74,13 @@ def test_while_the_service_is_away_text_is_kept_and_sent_by_itself(serve, visit)
     page.send("first")
     service.kill()
     page.type("second")
-    page.page.locator(".message.user [data-state=held]").wait_for()
+    held = page.page.locator(".message.user [data-state=held]")
+    held.wait_for()
+    page.type("third")
+    held.nth(1).wait_for()
     service.start()
     assert page.has("second"), "the page did not send it by itself"
+    assert page.has("third"), "what stands behind it was not sent"
     page.page.locator("#banner").wait_for(state="hidden")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import shutil
 import sqlite3
+import threading
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 
 import holdfast
 from holdfast import EngineUnreachable, Message, OutcomeUnknown, Store
+from holdfast.recall.chroma import ChromaIndex
+from holdfast.recall.commands import Followed, Position
 from holdfast.verify.engines.chroma import ChromaEngine
 from tests.recall.models import Letters
 
@@ -159,3 +163,19 @@ def test_an_index_of_another_log_with_the_same_names_is_not_taken_for_ours(folde
             mine = [str(message.content) for message in log.history("u")]
             for text in mine:  # spelt wrong, so that no word helps
                 assert log.recall("u", f"{text}{text[-1]}", k=1)[0].text == text
+
+
+def test_stores_of_one_process_may_open_one_directory_at_once(tmp_path: Path):
+    """Chroma hands out its engine before it has started it, and ends it while another takes it."""
+    begin = threading.Barrier(4)
+
+    def come_and_go(number: int) -> None:
+        for turn in range(5):
+            index = ChromaIndex(f"chroma:///{tmp_path}/{turn}", b"default")
+            begin.wait(60)
+            assert index.execute(Followed(b"log %d" % number)) == Position()
+            index.close()
+
+    with ThreadPoolExecutor(4) as people:
+        list(people.map(come_and_go, range(4)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3", "4"]

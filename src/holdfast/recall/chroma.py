@@ -28,6 +28,9 @@ REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
 _FORGOTTEN_MAX: Final = 10_000
 """Forgotten logs of which something may still be on its way from another thread."""
+_DOOR: Final = threading.Lock()
+"""Clients of one directory share an engine that Chroma hands out before it has started it, and
+ends while another takes it: one at a time comes or goes."""
 
 
 class ChromaIndex:
@@ -201,7 +204,8 @@ class ChromaIndex:
 
     def _opened(self) -> Any:
         if self._client is None:
-            self._client = self._open()
+            with _DOOR:
+                self._client = self._open()
         return self._client
 
     def _open(self) -> Any:
@@ -236,7 +240,8 @@ class ChromaIndex:
         client, self._client = self._client, None
         if client is not None:
             session = _session(client)
-            client.close()
+            with _DOOR:
+                client.close()
             if session is not None:
                 session.close()
 

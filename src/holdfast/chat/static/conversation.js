@@ -6,6 +6,7 @@ import * as view from "./view.js";
 
 export const here = { id: "", first: 0 };
 const sending = new Set();
+const saved = new Map(); // what this page was told, by key: the service's page may be older
 let tell = {};
 
 // tell.trouble(error), tell.well(), tell.changed(), tell.show(hit): what the rest of the page does.
@@ -20,20 +21,26 @@ export async function open(id) {
   here.first = 0;
   view.clear();
   by("older").hidden = true;
-  const waiting = outbox.waiting().filter((item) => item.conversation === id);
   try {
     const page = await json(path(id));
     if (here.id !== id) return;
+    view.clear(); // what was sent meanwhile comes again below, once
     render(page);
     tell.well();
   } catch (error) {
     tell.trouble(error);
   }
-  for (const item of waiting) {
-    if (!view.find(item.key)) held(view.user(item.text, item));
+  for (const item of outbox.waiting()) {
+    if (item.conversation === id && !view.find(item.key)) restore(item);
   }
   view.toEnd();
   flush();
+}
+
+function restore(item) {
+  const mine = view.user(item.text, item);
+  if (saved.has(item.key)) view.saved(mine, saved.get(item.key));
+  else if (!sending.has(item.key)) held(mine);
 }
 
 function render(page) {
@@ -92,7 +99,10 @@ export async function flush() {
   try {
     for (let item = next(); item; item = next()) {
       sending.add(item.key);
-      if (!(await deliver(item))) break;
+      if (!(await deliver(item))) {
+        outbox.waiting().forEach(hold); // those behind it have to wait as well
+        break;
+      }
     }
   } finally {
     flushing = false;
@@ -117,19 +127,25 @@ async function deliver(item) {
 
 const shown = (item) => (here.id === item.conversation ? view.find(item.key) : null);
 
-async function listen(item, answer, saved) {
+async function listen(item, answer, goOn) {
   let reply = null;
-  const line = () => (reply ??= here.id === item.conversation ? view.assistant("", { answers: item.key }) : null);
+  const line = () => {
+    if (!reply?.isConnected && here.id === item.conversation) {
+      reply = view.answer(item.key) || view.assistant("", { answers: item.key });
+    }
+    return here.id === item.conversation ? reply : null;
+  };
   let over = false;
   try {
     for await (const event of events(answer)) {
       if (event.kind === "saved") {
+        saved.set(item.key, event.durability);
         const mine = shown(item);
         if (mine) {
           mine.dataset.seq = event.seq;
           view.saved(mine, event.durability);
         }
-        saved();
+        goOn();
       } else if (event.kind === "looked" && line()) {
         view.looked(line(), event.hits, event.failed, tell.show);
       } else if (event.kind === "delta" && line()) {
@@ -155,6 +171,7 @@ async function listen(item, answer, saved) {
     return failed(item, error);
   }
   sending.delete(item.key);
+  saved.delete(item.key);
   tell.changed();
   return true;
 }
@@ -163,13 +180,18 @@ function failed(item, error) {
   const mine = shown(item);
   sending.delete(item.key);
   if (error.passes) {
-    if (mine && !mine.dataset.durability) held(mine);
+    hold(item);
     tell.trouble(error);
     return false;
   }
   outbox.drop(item.key);
   if (mine) view.state(mine, "refused", `not saved: ${error.message}`);
   return true;
+}
+
+function hold(item) {
+  const mine = shown(item);
+  if (mine && !mine.dataset.durability) held(mine);
 }
 
 function held(mine) {

@@ -128,8 +128,10 @@ function facts(status) {
   );
 }
 
+// At once, not with the event of the address: what is typed next belongs to the new one.
 function start() {
-  location.hash = newKey().slice(0, 16);
+  history.pushState(null, "", `#${newKey().slice(0, 16)}`);
+  opened();
 }
 
 function opened() {

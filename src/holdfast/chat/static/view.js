@@ -19,6 +19,10 @@ export function find(key) {
   return list.querySelector(`[data-key="${CSS.escape(key)}"]`);
 }
 
+export function answer(key) {
+  return list.querySelector(`[data-answers="${CSS.escape(key)}"]`);
+}
+
 export function user(text, { key, seq, at, first = false }) {
   const item = bubble("user", text);
   if (key) item.dataset.key = key;
