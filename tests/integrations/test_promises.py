@@ -36,7 +36,7 @@ def test_what_langchains_redis_history_tears_ours_keeps_whole():
     # The other half: test_a_turn_is_torn_by_concurrent_writers_in_langchains_redis_history.
     asked = ("atomic", "exactly-once")
     name = "langchain:holdfast-redis"
-    result = run(name, None, seed=1, faults=("none",), promises=asked, time_s=60)
+    result = run(name, None, seed=1, faults=("none",), promises=asked, time_s=20)
     kept = [promise for promise in asked if result.promises[promise].verdict is Verdict.KEPT]
     assert kept == list(asked), tell(result)
     assert result.counts["acknowledged"] > 50

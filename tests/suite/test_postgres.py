@@ -1,4 +1,4 @@
-"""Our own store on PostgreSQL is held to exactly the suite that strangers use, through both doors."""
+"""Our own store on PostgreSQL is held to exactly the suite that strangers use, through the sync door."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify import Target
 from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
-from tests.suite.ours import DOORS, our_target, wanted
+from tests.suite.ours import our_target, wanted
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=["sync"])
 def target(request: pytest.FixtureRequest, postgres_engine_factory: EngineFactory) -> Target:
     return our_target(request, postgres_engine_factory(**wanted(request)))

@@ -51,14 +51,14 @@ def test_a_framework_that_is_not_installed_is_named_with_the_command(tmp_path: P
 
 def test_a_turn_is_torn_by_concurrent_writers_in_langchains_redis_history():
     # It pushes the messages of one call one by one (FIELD: langchain-community Redis history).
-    result = run("langchain:redis", None, seed=1, faults=("none",), promises=("atomic",), time_s=15)
+    result = run("langchain:redis", None, seed=1, faults=("none",), promises=("atomic",), time_s=10)
     assert result.promises["atomic"].verdict is Verdict.BROKEN, tell(result)
     assert "torn" in {anomaly["name"] for anomaly in result.promises["atomic"].anomalies}
 
 
 def test_openai_agents_sqlite_session_keeps_order_and_names_what_it_does_not_claim():
     asked = ("ordered", "isolated", "exactly-once")
-    result = run("openai-agents:sqlite", None, seed=1, faults=("none",), promises=asked, time_s=30)
+    result = run("openai-agents:sqlite", None, seed=1, faults=("none",), promises=asked, time_s=15)
     assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
     assert result.promises["isolated"].verdict is Verdict.KEPT, tell(result)
     assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED

@@ -163,8 +163,9 @@ def test_logs_are_not_shown_when_a_test_passes(pytester: pytest.Pytester) -> Non
     assert "log of redis" not in _run(pytester, "-rA").stdout.str()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize(
+    ("number", "workers"), [(signal.SIGTERM, ()), (signal.SIGKILL, ("-n", "2"))]
+)
 def test_a_killed_pytest_leaves_no_process_and_no_directory(
     pytester: pytest.Pytester, number: signal.Signals, workers: tuple[str, ...]
 ) -> None:

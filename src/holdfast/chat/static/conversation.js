@@ -6,7 +6,6 @@ import * as view from "./view.js";
 
 export const here = { id: "", first: 0 };
 const sending = new Set();
-const saved = new Map(); // what this page was told, by key: the service's page may be older
 let tell = {};
 
 // tell.trouble(error), tell.well(), tell.changed(), tell.show(hit): what the rest of the page does.
@@ -24,23 +23,18 @@ export async function open(id) {
   try {
     const page = await json(path(id));
     if (here.id !== id) return;
-    view.clear(); // what was sent meanwhile comes again below, once
-    render(page);
+    view.before(() => render(page)); // what was sent meanwhile is newer, and may be in it or not
     tell.well();
   } catch (error) {
     tell.trouble(error);
   }
   for (const item of outbox.waiting()) {
-    if (item.conversation === id && !view.find(item.key)) restore(item);
+    if (item.conversation !== id || view.find(item.key)) continue;
+    const mine = view.user(item.text, item);
+    if (!sending.has(item.key)) held(mine);
   }
   view.toEnd();
   flush();
-}
-
-function restore(item) {
-  const mine = view.user(item.text, item);
-  if (saved.has(item.key)) view.saved(mine, saved.get(item.key));
-  else if (!sending.has(item.key)) held(mine);
 }
 
 function render(page) {
@@ -49,10 +43,11 @@ function render(page) {
   for (const one of page.messages) {
     if (one.role === "tool" && one.answers) looks.set(one.answers, parsed(one.content));
     if (one.role === "user") {
-      const item = view.user(String(one.content ?? ""), one);
+      const item = view.find(one.key) || view.user(String(one.content ?? ""), one);
       view.saved(item, page.durability);
+      if (sending.has(one.key)) continue;
       if (one.key && !answered.has(one.key)) again(item, { conversation: here.id, text: one.content, key: one.key });
-    } else if (one.role === "assistant" && one.content) {
+    } else if (one.role === "assistant" && one.content && !view.answer(one.answers)) {
       const item = view.assistant(one.content, one);
       view.looked(item, looks.get(one.answers) || [], "", tell.show);
     }
@@ -139,8 +134,7 @@ async function listen(item, answer, goOn) {
   try {
     for await (const event of events(answer)) {
       if (event.kind === "saved") {
-        saved.set(item.key, event.durability);
-        const mine = shown(item);
+        const mine = shown(item) || (here.id === item.conversation ? view.user(item.text, item) : null);
         if (mine) {
           mine.dataset.seq = event.seq;
           view.saved(mine, event.durability);
@@ -171,7 +165,6 @@ async function listen(item, answer, goOn) {
     return failed(item, error);
   }
   sending.delete(item.key);
-  saved.delete(item.key);
   tell.changed();
   return true;
 }

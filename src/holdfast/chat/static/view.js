@@ -15,12 +15,19 @@ export function clear() {
   by("empty").hidden = false;
 }
 
+// What is there already stays the newest.
+export function before(work) {
+  const later = [...list.children];
+  work();
+  list.append(...later);
+}
+
 export function find(key) {
-  return list.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  return key && list.querySelector(`[data-key="${CSS.escape(key)}"]`);
 }
 
 export function answer(key) {
-  return list.querySelector(`[data-answers="${CSS.escape(key)}"]`);
+  return key && list.querySelector(`[data-answers="${CSS.escape(key)}"]`);
 }
 
 export function user(text, { key, seq, at, first = false }) {
