@@ -22,7 +22,8 @@ ENGINES: dict[str, Callable[[Path], Harness]] = {
 
 
 ONE_DOOR = {"redis-6.2": "sync", "valkey": "async"}
-"""Another version of a server differs behind the doors: one of them is enough for it."""
+"""Another version of a server differs behind the doors: one of them is enough for it, and
+none of the tests that kill clients."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -36,7 +37,9 @@ def _is_doubled(item: pytest.Item) -> bool:
     chosen = getattr(item, "callspec", None)
     asked = chosen.params if chosen is not None else {}
     door = ONE_DOOR.get(str(asked.get("harness")))
-    return door is not None and asked.get("open_store", door) != door
+    if door is None:
+        return False
+    return "opener" in getattr(item, "fixturenames", ()) or asked.get("open_store", door) != door
 
 
 @pytest.fixture(params=ENGINES)
