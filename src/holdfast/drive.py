@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.commands import AsyncBackend, Command
@@ -30,29 +31,32 @@ class Index(Executes, Protocol):
 
 
 def walk(course: Course[R], backend: Executes, index: Index | None) -> R:
-    """Carry out each step of a course with the reply to the last; its result."""
-    reply: Any = None
-    error: HoldfastError | None = None
-    while True:
-        try:
-            step = course.send(reply) if error is None else course.throw(error)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        reply, error = None, None
-        try:
-            if not isinstance(step, Command):
-                reply = step.call()
-            else:
-                reply = (index_for(step, index) or backend).execute(step)
-        except HoldfastError as trouble:
-            error = trouble
+    """Carry out a course: commands where they belong, calls of a model here."""
+
+    def do(step: Any) -> Any:
+        if not isinstance(step, Command):
+            return step.call()
+        return (index_for(step, index) or backend).execute(step)
+
+    return follow_steps(course, do)
 
 
 async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | None) -> R:
     """The same without holding up the event loop: what may block is done in a thread."""
     import asyncio  # noqa: PLC0415 - as below
 
+    async def do(step: Any) -> Any:
+        if not isinstance(step, Command):
+            return await asyncio.to_thread(step.call)
+        if (apart := index_for(step, index)) is not None:
+            return await asyncio.to_thread(apart.execute, step)
+        return await carry_out(step, backend)
+
+    return await follow_steps_async(course, do)
+
+
+def follow_steps(course: Generator[Any, Any, R], do: Callable[[Any], Any]) -> R:
+    """Do each step of a course with the reply to the last, or throw what went wrong into it."""
     reply: Any = None
     error: HoldfastError | None = None
     while True:
@@ -63,12 +67,26 @@ async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | No
             return result
         reply, error = None, None
         try:
-            if not isinstance(step, Command):
-                reply = await asyncio.to_thread(step.call)
-            elif (apart := index_for(step, index)) is not None:
-                reply = await asyncio.to_thread(apart.execute, step)
-            else:
-                reply = await carry_out(step, backend)
+            reply = do(step)
+        except HoldfastError as trouble:
+            error = trouble
+
+
+async def follow_steps_async(
+    course: Generator[Any, Any, R], do: Callable[[Any], Awaitable[Any]]
+) -> R:
+    """The same, awaited."""
+    reply: Any = None
+    error: HoldfastError | None = None
+    while True:
+        try:
+            step = course.send(reply) if error is None else course.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        reply, error = None, None
+        try:
+            reply = await do(step)
         except HoldfastError as trouble:
             error = trouble
 

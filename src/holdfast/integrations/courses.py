@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.drive import to_the_end
+from holdfast.drive import follow_steps, follow_steps_async, to_the_end
 from holdfast.errors import Conflict, Damaged, HoldfastError, OutcomeUnknown, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message
 
@@ -54,35 +54,11 @@ class Door:
                 "this store has to be awaited: call the async method, or open the store with "
                 "holdfast.connect; nothing was sent"
             )
-        reply: Any = None
-        error: HoldfastError | None = None
-        while True:
-            try:
-                step = course.send(reply) if error is None else course.throw(error)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            reply, error = None, None
-            try:
-                reply = step(self.store)
-            except HoldfastError as trouble:
-                error = trouble
+        return follow_steps(course, lambda step: step(self.store))
 
     async def wait(self, course: Course[R]) -> R:
         """The same, awaited; with a store that is not async, in a thread."""
-        reply: Any = None
-        error: HoldfastError | None = None
-        while True:
-            try:
-                step = course.send(reply) if error is None else course.throw(error)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            reply, error = None, None
-            try:
-                reply = await self._carry_out(step)
-            except HoldfastError as trouble:
-                error = trouble
+        return await follow_steps_async(course, self._carry_out)
 
     async def _carry_out(self, step: Step) -> Any:
         if isinstance(self.store, AsyncStore):
