@@ -53,14 +53,13 @@ def test_the_newest_page_touches_as_much_of_a_long_session_as_of_a_short_one(
     def touched(session: str) -> int:
         count = "SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read) FROM pg_statio_user_tables"
         settle = "SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()"
-        link = store._backend._servers[-1]  # type: ignore[attr-defined]
-        with link.lend("test") as connection:
-            connection.execute(settle)
+        server = store._backend._servers[-1]  # type: ignore[attr-defined]
+        [connection] = server._idle  # the one that reads
+        connection.execute(settle)
         admin.execute(settle)
         [(before,)] = admin.execute(count).fetchall()
         assert len(store.history(session, limit=50)) == 50
-        with link.lend("test") as connection:
-            connection.execute(settle)
+        connection.execute(settle)
         admin.execute(settle)
         [(after,)] = admin.execute(count).fetchall()
         return int(after - before)

@@ -24,8 +24,6 @@ from holdfast import (
     Store,
     StoreClosed,
 )
-from holdfast.backends.postgres.lanes import Pending
-from holdfast.commands import Append
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
@@ -388,7 +386,7 @@ def test_waiting_appends_share_a_commit_and_fail_one_by_one(
         attempts = [Attempt(lambda: store.append("s", say("0")))]
         waits_for_a_lock(admin)
         attempts += [Attempt(functools.partial(_append, store, n)) for n in range(1, 9)]
-        wait_until(lambda: len(store._backend._lanes._queue) == 8)  # type: ignore[attr-defined]
+        wait_until(lambda: len(store._backend._group._waiting) == 8)  # type: ignore[attr-defined]
         assert admin.execute(WAITING).fetchone() == (1,), "they wait here, not in the server"
     errors = [attempt.ended() for attempt in attempts]
     assert [type(error).__name__ for error in errors if error] == ["Conflict"]
@@ -438,18 +436,12 @@ def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
         thread.start()
         waits_for_a_lock(admin)
         attempt = Attempt(lambda: store.append("s", say("behind"), key="behind"))
-        wait_until(lambda: len(backend._lanes._queue) == 1)
+        wait_until(lambda: len(backend._group._waiting) == 1)
     thread.join()
     assert [type(error) for error in raised] == [Interrupted]
     assert attempt.ended() is None
     assert texts(store.history("s")) == ["before", "leader", "behind"]
-    assert (backend._lanes._busy, backend._lanes._under_way) == (set(), {})
-
-
-def test_an_append_that_nobody_answered_is_unknown():
-    pending = Pending(Append(b"s", [b"x"]))
-    with pytest.raises(OutcomeUnknown, match="same key"):
-        pending.result()
+    assert backend._group.is_idle()
 
 
 @pytest.mark.parametrize("door", ["threads", "tasks"])

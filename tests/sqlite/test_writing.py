@@ -12,11 +12,11 @@ from typing import Any
 
 import apsw
 import pytest
+from holdfast.backends.sqlite.writer import Pending
 
 import holdfast
 from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
 from holdfast.backends.sqlite import steps
-from holdfast.backends.sqlite.group import GroupCommit, Pending
 from holdfast.commands import Append
 from tests.contract.harness import say, texts
 from tests.waiting import wait_until
@@ -102,7 +102,7 @@ def test_waiting_for_a_neighbour_succeeds_when_it_lets_go_in_time(path: Path):
         other.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=store.append, args=("s", say("x")))
         thread.start()
-        wait_until(lambda: store._backend._group.alone().locked())  # type: ignore[attr-defined]
+        wait_until(lambda: store._backend._writing.locked())  # type: ignore[attr-defined]
         other.execute("COMMIT")
         other.close()
         thread.join(10)
@@ -125,75 +125,6 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_a_usable_store
             store.append("s", say("never"))
     assert store.append("s", say("after")).first == 2
     assert texts(store.history("s")) == ["before", "after"]
-
-
-def test_what_is_queued_at_closing_is_finished_and_what_comes_later_is_turned_away():
-    release = threading.Event()
-    committed: list[Any] = []
-
-    def commit(group: Sequence[Pending]) -> None:
-        assert release.wait(10)
-        for pending in group:
-            pending.reply = len(committed)
-            committed.append(pending.command)
-
-    group = GroupCommit(commit)
-    threads = [
-        threading.Thread(target=group.run, args=(Append(b"s", [str(n).encode()]),))
-        for n in range(5)
-    ]
-    for thread in threads:
-        thread.start()
-    closing = threading.Thread(target=group.close)
-    closing.start()
-    wait_until(lambda: group._closed)
-    release.set()
-    closing.join(10)
-    for thread in threads:
-        thread.join(10)
-    assert len(committed) == 5
-    with group.alone(), pytest.raises(StoreClosed):
-        group.run(Append(b"s", [b"late"]))
-
-
-def test_a_writer_that_fails_in_an_unforeseen_way_acknowledges_nothing():
-    begun, release = threading.Event(), threading.Event()
-
-    def commit(group: Sequence[Pending]) -> None:
-        begun.set()
-        assert release.wait(10)
-        if group[0].command.session == b"bad":  # type: ignore[attr-defined]
-            raise ZeroDivisionError
-        for pending in group:
-            pending.reply = "done"
-
-    outcomes: dict[str, object] = {}
-
-    def run(name: str, session: bytes) -> None:
-        try:
-            outcomes[name] = group.run(Append(session, [b""]))
-        except (holdfast.OutcomeUnknown, ZeroDivisionError) as error:
-            outcomes[name] = type(error)
-
-    group = GroupCommit(commit)
-    threads = [threading.Thread(target=run, args=("first", b"good"))]
-    threads[0].start()
-    assert begun.wait(10)
-    for number in range(3):
-        threads.append(threading.Thread(target=run, args=(f"queued{number}", b"bad")))
-        threads[-1].start()
-    wait_until(lambda: group._queue.qsize() >= 2)
-    release.set()
-    for thread in threads:
-        thread.join(10)
-    assert outcomes == {
-        "first": "done",
-        "queued0": holdfast.OutcomeUnknown,
-        "queued1": holdfast.OutcomeUnknown,
-        "queued2": holdfast.OutcomeUnknown,
-    }
-    assert group.run(Append(b"good", [b""])) == "done", "the writer works on"
-    group.close()
 
 
 def test_closing_while_others_write_loses_no_acknowledged_message(path: Path):

@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from holdfast.backends.group_commit import Write
 from holdfast.backends.postgres import requests as answers
 from holdfast.backends.postgres.entries import (
     ENTRIES,
@@ -21,7 +22,6 @@ from holdfast.backends.postgres.entries import (
     found,
     found_near,
 )
-from holdfast.backends.postgres.lanes import Pending
 from holdfast.backends.postgres.mapping import BACKEND, ConnectionLost, Contended
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
 from holdfast.backends.postgres.requests import READS, Request, Requests, Rows
@@ -100,32 +100,35 @@ class Courses:
             return self._search(command)
         return self._one(command)
 
-    def append(self, group: Sequence[Pending]) -> Course[None]:
+    def append(self, group: Sequence[Write]) -> Course[None]:
         """Give each append of a group its reply or its error, or send it on its way again."""
-        commands = [pending.command for pending in group]
+        commands = [write.payload for write in group]
         try:
             rows: Rows = yield from _ask(PRIMARY, self._requests.append(commands))
         except EngineFull as error:
             yield from self._each_alone(group, error)
             return
         except HoldfastError as error:
-            for pending in group:
-                pending.outcome = error
+            for write in group:
+                write.settle(error=error)
             return
-        for pending, row in zip(group, rows, strict=True):
-            pending.outcome = answers.written(pending.command, row)
-            pending.again = pending.outcome is None
-        yield from self._after_write(
-            [pending.outcome for pending in group if isinstance(pending.outcome, Written)]
-        )
+        outcomes = [answers.written(w.payload, row) for w, row in zip(group, rows, strict=True)]
+        yield from self._after_write([one for one in outcomes if isinstance(one, Written)])
+        for write, outcome in zip(group, outcomes, strict=True):
+            if outcome is None:
+                write.again = True
+            elif isinstance(outcome, HoldfastError):
+                write.settle(error=outcome)
+            else:
+                write.settle(outcome)
 
-    def _each_alone(self, group: Sequence[Pending], error: HoldfastError) -> Course[None]:
+    def _each_alone(self, group: Sequence[Write], error: HoldfastError) -> Course[None]:
         """The one that is too large must not take the others with it."""
         if len(group) == 1:
-            group[0].outcome = error
+            group[0].settle(error=error)
             return
-        for pending in group:
-            yield from self.append((pending,))
+        for write in group:
+            yield from self.append((write,))
 
     def _rewrite(self, command: Rewrite) -> Course[Written]:
         [row] = yield from _ask(PRIMARY, self._requests.rewrite(command))

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import psycopg
 
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.link import OPEN, AsyncLink, Link, is_broken, is_fit
 from holdfast.backends.postgres.mapping import BACKEND, unreachable
+from holdfast.backends.slots import Slots
 from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
 
 
@@ -28,33 +28,35 @@ class Lending:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._idle: list[Link] = []
-        self._free = threading.BoundedSemaphore(address.pool_max)
+        self.slots = Slots(address.pool_max)
         self._closed = False
 
-    @contextlib.contextmanager
-    def lend(self, operation: str) -> Iterator[Link]:
-        """A connection for the length of a `with` block; one that breaks in it is thrown away."""
-        if not self._free.acquire(timeout=self.address.pool_timeout_s):
+    def take(self, holder: object, operation: str) -> Link:
+        """A connection for as long as `holder` is in `slots.held`."""
+        if not self.slots.take(holder, self.address.pool_timeout_s):
             raise _all_busy(self.address, operation)
-        try:
-            link = self._idle_one() or open_link(self.address, operation)
-            try:
-                yield link
-            except BaseException as error:
-                if is_broken(link, error):
-                    link.close()
-                else:
-                    self._give_back(link)
-                raise
-            self._give_back(link)
-        finally:
-            self._free.release()
+        return self._idle_one() or open_link(self.address, operation)
+
+    def give_back(self, link: Link) -> None:
+        """Keep a connection for the next one who needs it."""
+        link.idle_since_s = time.monotonic()
+        self._idle.append(link)
+        if self._closed:
+            self.close()
+
+    def after(self, link: Link, error: BaseException) -> None:
+        """Keep a connection after an error, or throw it away if it broke."""
+        if is_broken(link, error):
+            link.close()
+        else:
+            self.give_back(link)
 
     def close(self) -> None:
         """Close idle connections now, lent ones when they come back."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        with contextlib.suppress(IndexError):  # other threads take, too
+            while True:
+                self._idle.pop().close()
 
     def _idle_one(self) -> Link | None:
         if self._closed:
@@ -66,12 +68,6 @@ class Lending:
                     return link
                 link.close()
         return None
-
-    def _give_back(self, link: Link) -> None:
-        link.idle_since_s = time.monotonic()
-        self._idle.append(link)
-        if self._closed:
-            self.close()
 
 
 class AsyncLending:

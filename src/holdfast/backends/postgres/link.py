@@ -32,6 +32,9 @@ class _Watched:
     """What the server warned of since this was last emptied; a write of ours gives no warnings."""
     idle_since_s: float = 0.0
 
+    def __del__(self, *_: Any) -> None:
+        """An interrupt may drop a connection before anybody can close it; then libpq does."""
+
     def note(self, notice: psycopg.errors.Diagnostic) -> None:
         """Keep a warning: a commit that no standby confirmed is announced by nothing else."""
         if notice.severity_nonlocalized == "WARNING":

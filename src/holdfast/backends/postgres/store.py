@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
+from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.course import Ask, Course, Courses
-from holdfast.backends.postgres.lanes import SLOW_S, Lanes, Pending, TaskPending, ThreadPending
 from holdfast.backends.postgres.lending import AsyncLending, Lending
 from holdfast.backends.postgres.link import AsyncLink, Link
 from holdfast.backends.postgres.mapping import BACKEND, IndexGone, mapped
@@ -20,11 +20,16 @@ from holdfast.backends.postgres.migration import Promise, make_index_anew
 from holdfast.backends.postgres.replicas import Replicas
 from holdfast.backends.postgres.requests import Request, Requests, Rows
 from holdfast.commands import Append, Command, Settings
-from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown, StoreClosed
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreClosed
 from holdfast.model import Durability
 
 R = TypeVar("R")
 
+UNDER_WAY_MAX: Final = 3
+"""Statements at a time: enough to keep the server busy, few enough to let groups form."""
+SLOW_S: Final = 0.1
+"""One that takes longer waits for something else than the disk, and is no longer counted."""
+GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 _TURNS: Final = 2
 """A waiting append may sit through the group before it, and then through its own."""
 
@@ -40,8 +45,20 @@ class PostgresSetup:
         self.durability = promise.reached(asked.require)
         self._promise = promise
         self._require = asked.require
-        self._patience_s = address.pool_timeout_s + _TURNS * address.reply_timeout_s
-        self._lanes = Lanes()
+        patience_s = address.pool_timeout_s + _TURNS * address.reply_timeout_s
+        # A commit holds the session's row until it is on the disk, so appends to one session
+        # cannot overlap in the server. Instead of waiting there, each with a connection of its
+        # own, they wait here.
+        self._group = GroupCommit(
+            backend=BACKEND,
+            under_way_max=UNDER_WAY_MAX,
+            bytes_max=GROUP_BYTES_MAX,
+            size=lambda append: sum(map(len, append.records)),
+            queue_timeout_s=patience_s,
+            outcome_timeout_s=patience_s,
+            slow_s=SLOW_S,
+            by_session=True,
+        )
         self._courses = Courses(
             Requests(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
             Replicas(len(servers) - 1),
@@ -89,21 +106,6 @@ class PostgresSetup:
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
-    def _not_sent(self) -> HoldfastError:
-        return EngineUnreachable(
-            f"earlier writes took longer than {self._patience_s:g} s; nothing was sent. Try again",
-            operation="append",
-            backend=BACKEND,
-        )
-
-    def _no_answer(self) -> HoldfastError:
-        return OutcomeUnknown(
-            f"no answer came within {self._patience_s:g} s. It may or may not have happened: retry "
-            "it with the same key",
-            operation="append",
-            backend=BACKEND,
-        )
-
 
 class PostgresBackend(PostgresSetup):
     """Commands on one database, for every thread of this process."""
@@ -116,7 +118,7 @@ class PostgresBackend(PostgresSetup):
         """Carry out one command and return when it is done."""
         self._check_process()
         if isinstance(command, Append):
-            reply: R = self._append(command)
+            reply: R = self._group.run(ThreadWrite(command, command.session), self._append)
             return reply
         result: R = self._follow(self._courses.of(command))
         return result
@@ -125,46 +127,12 @@ class PostgresBackend(PostgresSetup):
         """Let go of the server; what is under way ends first."""
         if self._process == os.getpid():
             self._closed = True
+            self._group.close()
             for server in self._servers:
                 server.close()
 
-    def _append(self, command: Append) -> Any:
-        pending = ThreadPending(command)
-        waits = not self._lanes.enter(pending)
-        while True:
-            try:
-                if waits:
-                    self._wait(pending)
-            except BaseException:
-                self._lanes.abandon(pending)
-                raise
-            group, pending.group = pending.group, ()
-            if not group:
-                return pending.result()
-            waits = self._lead(group)
-            if not waits:
-                return pending.result()
-
-    def _wait(self, pending: ThreadPending) -> None:
-        """Until it has an outcome, or is to lead a group."""
-        if pending.wait(SLOW_S):
-            return
-        self._lanes.nudge()
-        if pending.wait(self._patience_s):
-            return
-        if self._lanes.withdraw(pending):
-            raise self._not_sent()
-        if not pending.wait(self._patience_s):
-            raise self._no_answer()
-
-    def _lead(self, group: Sequence[Pending]) -> bool:
-        """Write for a whole group; True if the leader itself has to go again."""
-        try:
-            self._follow(self._courses.append(group))
-        except BaseException:
-            self._lanes.leave(group, interrupted=True)
-            raise
-        return self._lanes.leave(group)
+    def _append(self, writes: Sequence[Write]) -> None:
+        self._follow(self._courses.append(writes))
 
     def _follow(self, course: Course[R]) -> R:
         try:
@@ -191,8 +159,19 @@ class PostgresBackend(PostgresSetup):
         return None
 
     def _ask(self, step: Ask) -> Rows:
-        with self._servers[step.server].lend(step.request.operation) as link:
-            return _run(link, step.request)
+        server, holder = self._servers[step.server], object()
+        try:
+            link = server.take(holder, step.request.operation)
+            try:
+                rows = _run(link, step.request)
+            except BaseException as error:
+                server.after(link, error)
+                raise
+            server.give_back(link)
+            return rows
+        finally:
+            server.slots.held.pop(holder, None)
+            server.slots.wake_next()
 
 
 class AsyncPostgresBackend(PostgresSetup):
@@ -206,7 +185,8 @@ class AsyncPostgresBackend(PostgresSetup):
         """Carry out one command without holding up the event loop."""
         self._check_process()
         if isinstance(command, Append):
-            reply: R = await self._append(command)
+            write = TaskWrite(command, command.session)
+            reply: R = await self._group.run_async(write, self._append)
             return reply
         result: R = await self._follow(self._courses.of(command))
         return result
@@ -215,46 +195,12 @@ class AsyncPostgresBackend(PostgresSetup):
         """Let go of the server; what is under way ends first."""
         if self._process == os.getpid():
             self._closed = True
+            self._group.close()
             for server in self._servers:
                 await server.close()
 
-    async def _append(self, command: Append) -> Any:
-        pending = TaskPending(command)
-        waits = not self._lanes.enter(pending)
-        while True:
-            try:
-                if waits:
-                    await self._wait(pending)
-            except BaseException:
-                self._lanes.abandon(pending)
-                raise
-            group, pending.group = pending.group, ()
-            if not group:
-                return pending.result()
-            waits = await self._lead(group)
-            if not waits:
-                return pending.result()
-
-    async def _wait(self, pending: TaskPending) -> None:
-        """Until it has an outcome, or is to lead a group."""
-        if await pending.wait(SLOW_S):
-            return
-        self._lanes.nudge()
-        if await pending.wait(self._patience_s):
-            return
-        if self._lanes.withdraw(pending):
-            raise self._not_sent()
-        if not await pending.wait(self._patience_s):
-            raise self._no_answer()
-
-    async def _lead(self, group: Sequence[Pending]) -> bool:
-        """Write for a whole group; True if the leader itself has to go again."""
-        try:
-            await self._follow(self._courses.append(group))
-        except BaseException:
-            self._lanes.leave(group, interrupted=True)
-            raise
-        return self._lanes.leave(group)
+    async def _append(self, writes: Sequence[Write]) -> None:
+        await self._follow(self._courses.append(writes))
 
     async def _follow(self, course: Course[R]) -> R:
         try:

@@ -169,6 +169,8 @@ class Engine:
         words = [*(frame for frames in packed for frame in frames), *waits]
         try:
             replies = yield Talk(link, b"".join(words), len(words))
+        except GeneratorExit:
+            raise  # whoever carries the steps out was interrupted, and does no more of them
         except BaseException:
             yield Shut(link)
             raise

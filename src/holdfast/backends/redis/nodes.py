@@ -92,6 +92,8 @@ class Nodes:
         try:
             if time.monotonic() - link.checked_s > RECHECK_S:
                 yield from self._check(link)
+        except GeneratorExit:
+            raise  # whoever carries the steps out was interrupted, and does no more of them
         except BaseException:
             yield Shut(link)
             raise

@@ -6,23 +6,27 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
+from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
 from holdfast.backends.redis.edges import AsyncEdge, Edge, Steps
 from holdfast.backends.redis.engine import Engine
-from holdfast.backends.redis.lanes import TaskLanes, ThreadLanes
 from holdfast.backends.redis.level import Level
 from holdfast.backends.redis.mapping import BACKEND
 from holdfast.backends.redis.requests import Request, request_for
 from holdfast.backends.redis.target import Address, Target
+from holdfast.backends.slots import Slots
 from holdfast.commands import Command, Names, Put
 from holdfast.errors import EngineUnreachable, StoreClosed
 from holdfast.model import Durability
 
 R = TypeVar("R")
 CLOSE_POLL_S: Final = 0.001
+GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
+OUTCOME_REPLIES: Final = 6
+"""A leader may connect, be sent elsewhere and wait for replies: for as many times as long as one."""
 
 
 class RedisSetup:
@@ -32,6 +36,8 @@ class RedisSetup:
     durability: Durability
     _levels: Sequence[Level]
     _engine: Engine
+    _groups: dict[Address | None, GroupCommit]
+    _closed = False
 
     def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the level knows what was asked
         """Why a level above `durability` cannot be kept, and the setting to change."""
@@ -61,14 +67,41 @@ class RedisSetup:
             return self._engine.put(command)
         return None
 
-    def _lane_count(self) -> int:
-        """Where a group waits for a disk or a replica, the next one is sent meanwhile."""
-        return 2 if any(level.wait_disk or level.wait_replica for level in self._levels) else 1
+    def _group_for(self, request: Request) -> GroupCommit:
+        """Each node of a cluster has its own, so that a dead one holds up no other."""
+        nodes, target = self._engine.nodes, self._engine.target
+        address = nodes.known_place(request.slot) if nodes.is_cluster else None
+        group = self._groups.get(address)
+        if group is None:
+            # Where a group waits for a disk or a replica, the next one is sent meanwhile.
+            waits = any(level.wait_disk or level.wait_replica for level in self._levels)
+            group = GroupCommit(
+                backend=BACKEND,
+                under_way_max=2 if waits else 1,
+                bytes_max=GROUP_BYTES_MAX,
+                size=lambda request: request.size,
+                queue_timeout_s=target.pool_timeout_s,
+                outcome_timeout_s=OUTCOME_REPLIES * target.reply_timeout_s,
+            )
+            group = self._groups.setdefault(address, group)
+        return group
 
-    def _lane_of(self, request: Request) -> Address | None:
-        """Each node of a cluster has lanes of its own, so that a dead one holds up no other."""
-        nodes = self._engine.nodes
-        return nodes.known_place(request.slot) if nodes.is_cluster else None
+    def _close_groups(self) -> float:
+        """Refuse what comes from now on; until when what is under way may take."""
+        self._closed = True
+        for group in list(self._groups.values()):
+            group.close()
+        return time.monotonic() + 2 * self._engine.target.reply_timeout_s
+
+    def _is_idle(self) -> bool:
+        return all(group.is_idle() for group in list(self._groups.values()))
+
+
+def _settle(writes: Sequence[Write]) -> None:
+    """Hand the outcomes of requests on, once all is known of them."""
+    for write in writes:
+        if write.payload.settled:
+            write.settle(write.payload.result, write.payload.error)
 
 
 class RedisBackend(RedisSetup):
@@ -90,25 +123,19 @@ class RedisBackend(RedisSetup):
         self._check_process()
         steps = self._special(command)
         if steps is not None:
-            with self._turn():
-                return cast("R", self._edge.run(steps))
+            return cast("R", self._run(steps))
         request = request_for(command, self._engine.keys)
         if command.writes:
-            self._lanes_for(self._lane_of(request)).run(request)
-        else:
-            with self._turn():
-                self._edge.run(self._engine.carry((request,)))
+            return cast("R", self._group_for(request).run(ThreadWrite(request), self._carry))
+        self._run(self._engine.carry((request,)))
         return cast("R", request.outcome())
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine."""
         if self._process != os.getpid():
             return  # the connections are the parent's
-        self._closed = True
-        deadline_s = time.monotonic() + 2 * self._engine.target.reply_timeout_s
-        while not all(lanes.is_quiet() for lanes in self._lanes.values()):
-            if time.monotonic() > deadline_s:
-                break
+        deadline_s = self._close_groups()
+        while not self._is_idle() and time.monotonic() < deadline_s:
             time.sleep(CLOSE_POLL_S)
         self._edge.run(self._engine.nodes.close())
 
@@ -116,30 +143,23 @@ class RedisBackend(RedisSetup):
         target = self._engine.target
         self._process = os.getpid()
         self._closed = False
-        self._turns = threading.BoundedSemaphore(target.connections_max)
-        self._lanes: dict[Address | None, ThreadLanes] = {}
+        self._turns = Slots(target.connections_max)
+        self._groups = {}
 
-    def _lanes_for(self, address: Address | None) -> ThreadLanes:
-        lanes = self._lanes.get(address)
-        if lanes is None:
-            target = self._engine.target
-            lanes = ThreadLanes(
-                lambda requests: self._edge.run(self._engine.carry(requests)),
-                lanes=self._lane_count(),
-                queue_timeout_s=target.pool_timeout_s,
-                reply_timeout_s=target.reply_timeout_s,
-            )
-            lanes = self._lanes.setdefault(address, lanes)
-        return lanes
+    def _carry(self, writes: Sequence[Write]) -> None:
+        self._edge.run(self._engine.carry([write.payload for write in writes]))
+        _settle(writes)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._engine.target.pool_timeout_s):
-            raise _busy(self._engine.target)
+    def _run(self, steps: Steps[R]) -> R:
+        """In turn: at most so many connections at a time."""
+        holder = object()
         try:
-            yield
+            if not self._turns.take(holder, self._engine.target.pool_timeout_s):
+                raise _busy(self._engine.target)
+            return self._edge.run(steps)
         finally:
-            self._turns.release()
+            self._turns.held.pop(holder, None)
+            self._turns.wake_next()
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -159,7 +179,7 @@ class AsyncRedisBackend(RedisSetup):
         self._edge = AsyncEdge(target)
         self._process = os.getpid()
         self._turns = asyncio.Semaphore(target.connections_max)
-        self._lanes: dict[Address | None, TaskLanes] = {}
+        self._groups = {}
 
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
@@ -175,32 +195,30 @@ class AsyncRedisBackend(RedisSetup):
             raise StoreClosed(
                 "this store was opened by another process; nothing was sent. Connect again here"
             )
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
         steps = self._special(command)
         if steps is not None:
             async with self._turn():
                 return cast("R", await self._edge.run(steps))
         request = request_for(command, self._engine.keys)
         if command.writes:
-            await self._lanes_for(self._lane_of(request)).run(request)
-        else:
-            async with self._turn():
-                await self._edge.run(self._engine.carry((request,)))
+            write = TaskWrite(request)
+            return cast("R", await self._group_for(request).run_async(write, self._carry))
+        async with self._turn():
+            await self._edge.run(self._engine.carry((request,)))
         return cast("R", request.outcome())
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
-        for lanes in list(self._lanes.values()):
-            await lanes.finish()
+        deadline_s = self._close_groups()
+        while not self._is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(CLOSE_POLL_S)
         await self._edge.run(self._engine.nodes.close())
 
-    def _lanes_for(self, address: Address | None) -> TaskLanes:
-        if address not in self._lanes:
-            self._lanes[address] = TaskLanes(
-                lambda requests: self._edge.run(self._engine.carry(requests)),
-                lanes=self._lane_count(),
-                queue_timeout_s=self._engine.target.pool_timeout_s,
-            )
-        return self._lanes[address]
+    async def _carry(self, writes: Sequence[Write]) -> None:
+        await self._edge.run(self._engine.carry([write.payload for write in writes]))
+        _settle(writes)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

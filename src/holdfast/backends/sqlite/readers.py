@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import apsw
 
+from holdfast.backends.slots import Slots
 from holdfast.backends.sqlite.connection import open_connection
 from holdfast.backends.sqlite.mapping import BACKEND
 from holdfast.backends.sqlite.tables import Tables
@@ -18,6 +18,7 @@ from holdfast.errors import EngineUnreachable, StoreClosed
 READERS_MAX: Final = 8
 READER_TIMEOUT_S: Final = 30.0
 
+R = TypeVar("R")
 Reader = tuple[apsw.Connection, Tables]
 
 
@@ -29,58 +30,43 @@ class Readers:
         self._namespace = namespace
         self._busy_timeout_s = busy_timeout_s
         self._idle: list[Reader] = []
-        self._lent = 0
+        self._slots = Slots(READERS_MAX)
         self._closed = False
-        self._returned = threading.Condition()
 
-    @contextmanager
-    def borrow(self) -> Iterator[Reader]:
-        """A reader for the length of a `with` block."""
-        reader = self._take() or self._new()
+    def read(self, work: Callable[[apsw.Connection, Tables], R]) -> R:
+        """What `work` returns, at one instant."""
+        holder = object()
         try:
-            yield reader
-        finally:
-            self._give_back(reader)
-
-    def close(self) -> None:
-        """Close idle readers now, lent ones when they come back."""
-        with self._returned:
-            self._closed = True
-            for connection, _ in self._idle:
-                connection.close()
-            self._idle.clear()
-
-    def _take(self) -> Reader | None:
-        """An idle reader, or None with the right to open one."""
-        with self._returned:
-            if not self._returned.wait_for(self._may_go_on, READER_TIMEOUT_S):
+            if not self._slots.take(holder, READER_TIMEOUT_S):
                 raise EngineUnreachable(
                     f"all {READERS_MAX} reading connections were busy for {READER_TIMEOUT_S:.0f} s",
                     backend=BACKEND,
                 )
-            if self._closed:
-                raise StoreClosed("this store is closed; nothing was sent. Connect again")
-            self._lent += 1
-            return self._idle.pop() if self._idle else None
-
-    def _may_go_on(self) -> bool:
-        return self._closed or self._lent < READERS_MAX
-
-    def _new(self) -> Reader:
-        try:
-            connection = open_connection(self._path, busy_timeout_s=self._busy_timeout_s)
-        except BaseException:
-            with self._returned:
-                self._lent -= 1
-                self._returned.notify()
-            raise
-        return connection, Tables(connection, self._namespace)
-
-    def _give_back(self, reader: Reader) -> None:
-        with self._returned:
-            self._lent -= 1
-            if self._closed:
-                reader[0].close()
-            else:
+            connection, tables = reader = self._taken()
+            try:
+                connection.execute("BEGIN")
+                return work(connection, tables)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 self._idle.append(reader)
-            self._returned.notify()
+        finally:
+            self._slots.held.pop(holder, None)
+            self._slots.wake_next()
+            if self._closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close idle readers now, lent ones when they come back."""
+        self._closed = True
+        with suppress(IndexError):
+            while True:
+                self._idle.pop()[0].close()
+
+    def _taken(self) -> Reader:
+        if self._closed:
+            raise StoreClosed("this store is closed; nothing was sent. Connect again")
+        with suppress(IndexError):  # other threads take, too
+            return self._idle.pop()
+        connection = open_connection(self._path, busy_timeout_s=self._busy_timeout_s)
+        return connection, Tables(connection, self._namespace)

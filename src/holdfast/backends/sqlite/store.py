@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Final, TypeVar
 
 import apsw
 
+from holdfast.backends.group_commit import (
+    LOOK_S,
+    Group,
+    GroupCommit,
+    TaskWrite,
+    ThreadWrite,
+    Write,
+    wake_each,
+)
 from holdfast.backends.sqlite import entries, steps
 from holdfast.backends.sqlite.connection import open_database
-from holdfast.backends.sqlite.group import GroupCommit, Pending
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import (
     CONTAINER_FILE_SYSTEMS,
@@ -23,13 +35,18 @@ from holdfast.backends.sqlite.place import (
     file_system_here,
 )
 from holdfast.backends.sqlite.readers import READERS_MAX, Readers
-from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.backends.sqlite.writer import Writer
+from holdfast.backends.sqlite.tables import Tables, clock_ms
+from holdfast.backends.sqlite.writer import Pending, Writer
 from holdfast.commands import Command
 from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
 from holdfast.model import Durability
 
 R = TypeVar("R")
+
+GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+QUEUE_TIMEOUT_S: Final = 60.0
+"""How long a write may wait for those before it, and then for its own outcome."""
+CLOSE_POLL_S: Final = 0.001
 
 
 class Database:
@@ -96,8 +113,20 @@ class SqliteBackend(SqliteSetup):
         self._gone = False
         self._closed = False
         self._opening = threading.Lock()
+        self._writing = threading.Lock()
         self._database = self._open(create=create)
-        self._group = GroupCommit(self._commit)
+        self._group = GroupCommit(
+            backend=BACKEND,
+            under_way_max=1,
+            bytes_max=GROUP_BYTES_MAX,
+            size=_size,
+            queue_timeout_s=QUEUE_TIMEOUT_S,
+            outcome_timeout_s=QUEUE_TIMEOUT_S,
+            wake=self._wake,
+        )
+        self._for_tasks: SimpleQueue[tuple[Write, Group] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        """Writes for tasks, so that no event loop waits for a disk."""
         self.durability = self._database.durability
         self.file_system = self._database.file_system
 
@@ -107,24 +136,81 @@ class SqliteBackend(SqliteSetup):
             self._refuse()
         if not command.writes:
             return self._read(command)
-        reply: R = self._group.run(command)
+        reply: R = self._group.run(ThreadWrite(Pending(command)), self._carry)
         return reply
 
-    def submit(self, command: Command[R]) -> asyncio.Future[R]:
-        """Queue a write; its future belongs to the running event loop."""
+    async def execute_async(self, command: Command[R]) -> R:
+        """Carry out a write for a task of the running event loop."""
         if self._closed or self._process != os.getpid():
             self._refuse()
-        return self._group.submit(command)
+        write = TaskWrite(Pending(command))
+        try:
+            if (group := self._group.enter(write)) is not None:
+                self._lead(write, group)
+            while not write.settled:
+                await write.wait(LOOK_S)
+                if (group := self._group.look_after(write)) is not None:
+                    self._lead(write, group)
+        except BaseException:
+            if (group := self._group.withdraw(write)) is not None:
+                self._lead(write, group)
+            raise
+        reply: R = write.result()
+        return reply
 
     def close(self) -> None:
         """Finish what is queued, then close every connection."""
         if self._process != os.getpid():
             return  # they are the parent's: closing them here could break its locks
         self._group.close()
-        with self._group.alone(), self._opening:
+        deadline_s = time.monotonic() + QUEUE_TIMEOUT_S
+        while not self._group.is_idle() and time.monotonic() < deadline_s:
+            time.sleep(CLOSE_POLL_S)
+        with self._writing, self._opening:
             if not self._closed:
                 self._closed = True
                 self._database.close()
+        self._for_tasks.put(None)
+
+    def _lead(self, write: Write, group: Group) -> None:
+        """In the thread, which waits for work until the store is closed."""
+        if self._thread is None:
+            name = "holdfast-sqlite-writer"
+            self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._thread.start()
+        self._for_tasks.put((write, group))
+
+    def _work(self) -> None:
+        while (work := self._for_tasks.get()) is not None:
+            write, group = work
+            group = self._group.gather(write, group)
+            self._group.lead(write, group, self._carry, until_s=math.inf)
+
+    def _wake(self, writes: Iterable[Write]) -> None:
+        """Threads one by one, each event loop once for all of its writes."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Write]] = {}
+        for write in writes:
+            if isinstance(write, TaskWrite):
+                by_loop.setdefault(write.loop, []).append(write)
+            else:
+                write.wake()
+        for loop, mine in by_loop.items():
+            with suppress(RuntimeError):  # it is closed, and nobody waits
+                loop.call_soon_threadsafe(wake_each, mine)
+
+    def _carry(self, writes: Sequence[Write]) -> None:
+        pending: list[Pending] = [write.payload for write in writes]
+        try:
+            with self._writing:
+                self._commit(pending)
+        except BaseException:
+            for write, one in zip(writes, pending, strict=True):
+                if one.error is not None:
+                    write.settle(error=one.error)
+            raise
+        for write, one in zip(writes, pending, strict=True):
+            if one.is_answered:
+                write.settle(one.reply, one.error)
 
     def _commit(self, group: Sequence[Pending]) -> None:
         try:
@@ -143,7 +229,7 @@ class SqliteBackend(SqliteSetup):
             except apsw.SQLError as error:
                 if not entries.is_missing(error):
                     raise
-                with self._group.alone():
+                with self._writing:
                     database.writer.make_index_anew()
                 return _read_at_once(database, command)
         except apsw.Error as error:
@@ -191,13 +277,17 @@ class SqliteBackend(SqliteSetup):
 
 def _read_at_once(database: Database, command: Command[R]) -> R:
     """One transaction, hence one instant."""
-    with database.readers.borrow() as (connection, tables):
-        connection.execute("BEGIN")
-        try:
-            reply: R = steps.READS[type(command)](tables, command, clock_ms())
-            return reply
-        finally:
-            connection.execute("COMMIT")
+
+    def read(_: apsw.Connection, tables: Tables) -> R:
+        reply: R = steps.READS[type(command)](tables, command, clock_ms())
+        return reply
+
+    return database.readers.read(read)
+
+
+def _size(pending: Pending) -> int:
+    """Bytes that a write adds, nearly; what is no append counts little."""
+    return sum(map(len, getattr(pending.command, "records", ())))
 
 
 class AsyncSqliteBackend(SqliteSetup):
@@ -209,10 +299,10 @@ class AsyncSqliteBackend(SqliteSetup):
         self._threads = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="holdfast-sqlite-reader")
         self.durability = backend.durability
 
-    def execute(self, command: Command[R]) -> asyncio.Future[R]:
+    def execute(self, command: Command[R]) -> Awaitable[R]:
         """Carry out one command without holding up the event loop."""
         if command.writes:
-            return self._backend.submit(command)
+            return self._backend.execute_async(command)
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._threads, self._backend.execute, command)
 

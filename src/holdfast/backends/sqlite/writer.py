@@ -10,17 +10,38 @@ from typing import Any, Final
 import apsw
 
 from holdfast.backends.sqlite import entries, steps
-from holdfast.backends.sqlite.group import Pending
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.commands import Forget
+from holdfast.commands import Command, Forget
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
+UNANSWERED: Final = object()
+
+
+class Pending:
+    """One write of a group: its command, then either its reply or its error."""
+
+    __slots__ = ("command", "error", "reply")
+
+    def __init__(self, command: Command[Any]) -> None:
+        self.command = command
+        self.reply: Any = UNANSWERED
+        self.error: HoldfastError | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Otherwise nobody knows: that is no ack."""
+        return self.error is not None or self.reply is not UNANSWERED
+
+    @property
+    def operation(self) -> str:
+        """Of its command."""
+        return self.command.operation
 
 
 class Writer:
@@ -49,6 +70,8 @@ class Writer:
         """
         committing = False
         try:
+            if self._connection.in_transaction:  # an interrupt came in the way of rolling it back
+                self._roll_back()
             self._execute("BEGIN IMMEDIATE")
             self._apply(group)
             committing = True

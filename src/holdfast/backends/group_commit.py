@@ -1,0 +1,447 @@
+"""Group commit: writes that arrive together share one exchange with the engine, and one sync.
+
+A write that finds room leads: it is carried out at once, by its own thread or task. One that
+finds none waits, and is either taken along by a leader or made one. Who leaves and who arrives
+decide under one lock, so they cannot miss each other; and whoever waits looks up now and then, so
+a leader that was interrupted (Ctrl-C, a signal's exception) holds nobody up.
+
+Interrupts. CPython runs signal handlers when a function begins and after a call of C code has
+returned. So what must be given back is registered under an object that exists before the `try`,
+and is taken back by one C call (`dict.pop`) that stands first behind it: nothing comes between.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.errors import EngineUnreachable, OutcomeUnknown, StoreClosed
+
+if TYPE_CHECKING:
+    import asyncio
+
+LOOK_S: Final = 0.1
+"""How often whoever waits looks whether its leader is still there."""
+LEAD_S: Final = 0.005
+"""How long a thread writes for others: waking the next costs more than a fast exchange."""
+GROUP_MAX: Final = 256
+
+
+class Write:
+    """One write on its way: then its reply or its error, the first of which counts."""
+
+    __slots__ = ("abandoned", "again", "alone", "error", "group", "leads", "payload", "reply",
+                 "session", "settled", "since_s")  # fmt: skip
+
+    def __init__(self, payload: Any, session: bytes = b"") -> None:
+        self.payload = payload
+        self.session = session
+        """Of two writes to one session, one is under way; b"" where the engine does not care."""
+        self.reply: Any = None
+        self.error: BaseException | None = None
+        self.settled = False
+        self.again = False
+        """Nothing of it was written, and it is to be sent again ..."""
+        self.alone = False
+        """... with no write to another session."""
+        self.abandoned = False
+        """Its caller has gone, so it must not be sent any more, nor lead."""
+        self.group: Group | None = None
+        self.leads: Group | None = None
+        """The group that it is to carry out, until it begins."""
+        self.since_s = 0.0
+
+    def settle(self, reply: Any = None, error: BaseException | None = None) -> None:
+        """Note the outcome."""
+        if not self.settled:
+            self.reply, self.error = reply, error
+            self.settled = True
+
+    def result(self) -> Any:
+        """The reply, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.reply
+
+    def wake(self) -> None:
+        """Let whoever waits for it look again; more often than needed does no harm."""
+
+
+class ThreadWrite(Write):
+    """Waits as a thread."""
+
+    __slots__ = ("_woken",)
+
+    def __init__(self, payload: Any, session: bytes = b"") -> None:
+        super().__init__(payload, session)
+        self._woken = threading.Lock()
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        """Let the thread go on."""
+        try:
+            self._woken.release()
+        except RuntimeError:  # it was woken already
+            return
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it is woken, or the time is over."""
+        self._woken.acquire(timeout=timeout_s)
+
+
+class TaskWrite(Write):
+    """Waits as a task of the event loop that runs now."""
+
+    __slots__ = ("_woken", "loop")
+
+    def __init__(self, payload: Any, session: bytes = b"") -> None:
+        import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one API needs it
+
+        super().__init__(payload, session)
+        self.loop = asyncio.get_running_loop()
+        self._woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Let the task go on; in its own event loop's thread."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until it is woken, or the time is over."""
+        self._woken = self.loop.create_future()
+        if self.settled or self.leads is not None:
+            return  # it was woken before it could wait
+        timer = self.loop.call_later(timeout_s, self.wake)
+        try:
+            await self._woken
+        finally:
+            timer.cancel()
+
+
+class Group:
+    """Writes that are carried out together, by the one of them that leads or has led before."""
+
+    __slots__ = ("begun_s", "leader", "members", "sent", "sessions")
+
+    def __init__(self, leader: Write, members: list[Write]) -> None:
+        self.leader, self.members = leader, members
+        for write in members:
+            write.group = self
+        self.sessions = {write.session for write in members}
+        self.begun_s = time.monotonic()
+        self.sent = False
+        """Whether anything of it may have reached the engine."""
+
+
+class GroupCommit:
+    """Who goes now, who waits, and who takes whom along.
+
+    `carry` is given the writes of one group and settles each, or marks it to go again.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: str,
+        under_way_max: int,
+        bytes_max: int,
+        size: Callable[[Any], int],
+        queue_timeout_s: float,
+        outcome_timeout_s: float,
+        slow_s: float | None = None,
+        by_session: bool = False,
+        wake: Callable[[Iterable[Write]], None] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._under_way_max = under_way_max
+        self._bytes_max, self._size = bytes_max, size
+        self._queue_timeout_s, self._outcome_timeout_s = queue_timeout_s, outcome_timeout_s
+        self._slow_s = slow_s
+        """A group that takes longer waits for something else than the disk: it is not counted."""
+        self._by_session = by_session
+        self._wake = wake or wake_each
+        self._waiting: deque[Write] = deque()
+        self._under_way: dict[Write, Group] = {}
+        self._changing = threading.Lock()
+        self._closed = False
+        self._looked_s = 0.0
+
+    def run(self, write: ThreadWrite, carry: Callable[[Sequence[Write]], None]) -> Any:
+        """Settle one write, in step with those of other threads."""
+        try:
+            group = self.enter(write)
+            while True:
+                if group is not None:
+                    self.lead(write, group, carry, until_s=time.monotonic() + LEAD_S)
+                elif write.settled:
+                    return write.result()
+                else:
+                    write.wait(LOOK_S)
+                group = self.look_after(write)
+        except BaseException:
+            write.abandoned = True
+            group = self._under_way.pop(write, None)
+            self._pass_on(write, group)
+            raise
+
+    async def run_async(
+        self, write: TaskWrite, carry: Callable[[Sequence[Write]], Awaitable[None]]
+    ) -> Any:
+        """The same for the tasks of one event loop."""
+        try:
+            group = self.enter(write)
+            while True:
+                if group is not None:
+                    try:
+                        await carry(group.members)
+                    except Exception as error:  # noqa: BLE001 - told to all whose write it was
+                        self._unforeseen(group, error)
+                    self.leave(write)
+                elif write.settled:
+                    return write.result()
+                else:
+                    await write.wait(LOOK_S)
+                group = self.look_after(write)
+        except BaseException:
+            write.abandoned = True
+            group = self._under_way.pop(write, None)
+            self._pass_on(write, group)
+            raise
+
+    def lead(
+        self,
+        write: Write,
+        group: Group | None,
+        carry: Callable[[Sequence[Write]], None],
+        *,
+        until_s: float,
+    ) -> None:
+        """Carry out a group, and what queues up meanwhile, until a time comes or nothing waits."""
+        while group is not None:
+            try:
+                carry(group.members)
+            except Exception as error:  # noqa: BLE001 - told to all whose write it was
+                self._unforeseen(group, error)
+            group = self.leave(write, stay=time.monotonic() < until_s)
+
+    def enter(self, write: Write) -> Group | None:
+        """The group to carry out now, or None: it waits to be woken."""
+        write.since_s = time.monotonic()
+        with self._changing:
+            if self._closed:
+                raise StoreClosed("this store is closed; nothing was sent. Connect again")
+            if self._has_room() and self._may_go(write):
+                return self._begin(write, Group(write, [write]))
+            self._waiting.append(write)
+        return None
+
+    def gather(self, write: Write, group: Group) -> Group:
+        """The group with those who have queued up since it was formed."""
+        with self._changing:
+            larger = self._take(write, group.members)
+            return group if larger is None else self._begin(write, larger)
+
+    def leave(self, write: Write, *, stay: bool = False) -> Group | None:
+        """A group is back: wake those who have an outcome, and send those who wait on their way.
+
+        With `stay` the leader gets the next group itself, if one waits.
+        """
+        mine = None
+        with self._changing:
+            group = self._under_way.pop(write, None)
+            done = [] if group is None else self._finish(group)
+            if stay and self._has_room() and (mine := self._take(write)):
+                self._begin(write, mine)
+            leaders = self._send()
+        self._wake(done)
+        self._wake(leaders)
+        return mine
+
+    def look_after(self, write: Write) -> Group | None:
+        """The group that it is to lead, if any. Nobody waits for a leader that has gone."""
+        if write.settled and write.leads is None:
+            return None
+        now_s = time.monotonic()
+        leaders: list[Write] = []
+        with self._changing:
+            if write.leads is not None:
+                return self._begin(write, write.leads)
+            self._rescue(write)
+            if now_s - write.since_s > self._queue_timeout_s:
+                self._give_up(write)
+            if now_s - self._looked_s > LOOK_S:  # one of many that wait does it for all
+                self._looked_s = now_s
+                for leader in [one for one in list(self._under_way) if one.abandoned]:
+                    self._under_way.pop(leader, None)
+                leaders = self._send()
+        self._wake(leaders)
+        return None
+
+    def withdraw(self, write: Write) -> Group | None:
+        """Its caller stops waiting: take it back if it waits. If it was to lead, somebody must."""
+        with self._changing:
+            if write.leads is not None:
+                return self._begin(write, write.leads)
+            self._withdraw(write)
+            return None
+
+    def close(self) -> None:
+        """What comes from now on is refused; what waits is still carried out."""
+        with self._changing:
+            self._closed = True
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not self._under_way and not self._waiting
+
+    def _begin(self, write: Write, group: Group) -> Group:
+        """From now on its writes may reach the engine; those that have left it do not go along."""
+        if len(group.members) > 1:
+            group.members = [m for m in group.members if m.group is group and not m.abandoned]
+        write.leads = None
+        group.sent = True
+        self._under_way[write] = group
+        return group
+
+    def _finish(self, group: Group) -> list[Write]:
+        """Those that have an outcome now; whoever is to go again queues in front."""
+        again = [one for one in group.members if one.again and not one.settled]
+        for one in reversed(again):
+            one.again, one.alone, one.since_s = False, True, time.monotonic()
+            self._waiting.appendleft(one)
+            one.group = None
+        done = [one for one in group.members if one not in again] if again else group.members
+        for one in done:
+            if not one.settled:
+                one.settle(error=self._unknown(one))
+        return done
+
+    def _pass_on(self, write: Write, group: Group | None) -> None:
+        """Its caller was interrupted: others go on without it."""
+        with self._changing:
+            group = self._under_way.pop(write, None) or write.leads or group
+            write.leads = None
+            self._withdraw(write)
+            left = [] if group is None else [one for one in group.members if one is not write]
+            for one in reversed(left):
+                self._rescue(one)
+            leaders = self._send()
+        self._wake(left)
+        self._wake(leaders)
+
+    def _rescue(self, write: Write) -> None:
+        """If its leader has gone, it is unknown if it may have been sent, and waits again if not."""
+        group = write.group
+        if write.settled or group is None or self._under_way.get(group.leader) is group:
+            return
+        if write.leads is not None or write in self._waiting:
+            return
+        if group.sent:
+            write.settle(error=self._unknown(write))
+        else:
+            self._waiting.appendleft(write)
+            write.group = None
+
+    def _give_up(self, write: Write) -> None:
+        if self._withdraw(write):
+            write.settle(
+                error=EngineUnreachable(
+                    f"earlier writes took longer than {self._queue_timeout_s:g} s, so this one was "
+                    "not sent. Nothing was written. Try again",
+                    operation=_operation(write),
+                    backend=self._backend,
+                )
+            )
+        elif time.monotonic() - write.since_s > self._queue_timeout_s + self._outcome_timeout_s:
+            write.settle(error=self._unknown(write))
+
+    def _withdraw(self, write: Write) -> bool:
+        """Whether it still waited; now it does not."""
+        try:
+            self._waiting.remove(write)
+        except ValueError:
+            return False
+        return True
+
+    def _unforeseen(self, group: Group, cause: Exception) -> None:
+        for one in group.members:
+            if not one.settled:
+                error = self._unknown(one)
+                error.__cause__ = cause
+                one.settle(error=error)
+
+    def _unknown(self, write: Write) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            "the exchange with the engine was interrupted, or its answer did not come in time. The "
+            "write may or may not have happened: retry it with the same key",
+            operation=_operation(write),
+            backend=self._backend,
+        )
+
+    def _has_room(self) -> bool:
+        if len(self._under_way) < self._under_way_max:
+            return True
+        if self._slow_s is None:
+            return False
+        recent_s = time.monotonic() - self._slow_s
+        groups = list(self._under_way.values())
+        return sum(group.begun_s > recent_s for group in groups) < self._under_way_max
+
+    def _may_go(self, write: Write) -> bool:
+        """Whether it may go before those who wait: where it matters, if nobody writes to its session."""
+        if not self._by_session:
+            return not self._waiting
+        return not any(write.session in group.sessions for group in list(self._under_way.values()))
+
+    def _send(self) -> list[Write]:
+        """Make leaders of those who wait, while there is room."""
+        leaders = []
+        while self._has_room() and (group := self._take()):
+            # In this order, so that an interrupt leaves nobody in a group that nobody leads.
+            group.leader.leads = group
+            self._under_way[group.leader] = group
+            leaders.append(group.leader)
+        return leaders
+
+    def _take(self, leader: Write | None = None, first: Sequence[Write] = ()) -> Group | None:
+        """Of those who wait, all that one exchange should carry; the first leads, or who asks."""
+        if not self._waiting:
+            return None
+        members = [*first]
+        stay: deque[Write] = deque()
+        size = sum(self._size(write.payload) for write in first)
+        groups = list(self._under_way.values()) if self._by_session else ()
+        busy: set[bytes] = set().union(*(group.sessions for group in groups))
+        for write in self._waiting:
+            if write.session in busy or (members and not self._fits(members, write, size)):
+                stay.append(write)
+            elif not write.abandoned:
+                members.append(write)
+                size += self._size(write.payload)
+        if self._by_session:
+            members.sort(key=lambda write: write.session)
+        group = Group(leader or members[0], members) if members else None
+        self._waiting = stay
+        return group
+
+    def _fits(self, members: list[Write], write: Write, size: int) -> bool:
+        """Whether it may go along. One that is alone goes with its own session only."""
+        if len(members) >= GROUP_MAX or size + self._size(write.payload) > self._bytes_max:
+            return False
+        if write.alone or members[0].alone:
+            return write.session == members[0].session
+        return True
+
+
+def wake_each(writes: Iterable[Write]) -> None:
+    """Let each of them look again."""
+    for write in writes:
+        write.wake()
+
+
+def _operation(write: Write) -> str:
+    name: str = write.payload.operation
+    return name
