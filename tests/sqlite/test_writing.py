@@ -12,11 +12,11 @@ from typing import Any
 
 import apsw
 import pytest
-from holdfast.backends.sqlite.writer import Pending
 
 import holdfast
 from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
 from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite.writer import Pending
 from holdfast.commands import Append
 from tests.contract.harness import say, texts
 from tests.waiting import wait_until
@@ -102,7 +102,7 @@ def test_waiting_for_a_neighbour_succeeds_when_it_lets_go_in_time(path: Path):
         other.execute("BEGIN IMMEDIATE")
         thread = threading.Thread(target=store.append, args=("s", say("x")))
         thread.start()
-        wait_until(lambda: store._backend._writing.locked())  # type: ignore[attr-defined]
+        wait_until(store._backend._writing.locked)  # type: ignore[attr-defined]
         other.execute("COMMIT")
         other.close()
         thread.join(10)

@@ -69,7 +69,7 @@ class Follower:
         """Also in the child of a fork: the thread is the parent's, and so may be any lock."""
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._waiting: set[bytes] = set()
-        self._guests: list[None] = []
+        self._guests: dict[object, None] = {}
         self._changing = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -91,12 +91,12 @@ class Follower:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """While somebody follows in the foreground, nothing is begun here."""
-        guests = self._guests
-        guests.append(None)
+        guests, guest = self._guests, object()
         try:
+            guests[guest] = None
             yield
         finally:
-            guests.pop()
+            guests.pop(guest, None)
 
     def close(self) -> None:
         """End the thread, after the batch under way if that does not take long."""

@@ -77,6 +77,18 @@ Ask = Open | Talk | Fresh | Shut
 Steps = Generator[Ask, Any, T]
 
 
+def talk(link: Link, payload: bytes, replies: int) -> Steps[list[Any]]:
+    """One exchange; a connection whose exchange was interrupted is not used again."""
+    try:
+        answer: list[Any] = yield Talk(link, payload, replies)
+    except GeneratorExit:
+        raise  # whoever carries the steps out was interrupted itself, and does no more of them
+    except BaseException:
+        yield Shut(link)
+        raise
+    return answer
+
+
 def arguments(target: Target, ask: Open) -> dict[str, Any]:
     """How the driver connects: without any retry of its own, since a resent write may be a second one."""
     common: dict[str, Any] = {

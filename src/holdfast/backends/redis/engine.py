@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.edges import Link, Shut, Steps, Talk
+from holdfast.backends.redis.edges import Link, Shut, Steps, talk
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.level import Level
 from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
@@ -167,13 +167,7 @@ class Engine:
         packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
         waits = self._waits(level) if writes else []
         words = [*(frame for frames in packed for frame in frames), *waits]
-        try:
-            replies = yield Talk(link, b"".join(words), len(words))
-        except GeneratorExit:
-            raise  # whoever carries the steps out was interrupted, and does no more of them
-        except BaseException:
-            yield Shut(link)
-            raise
+        replies = yield from talk(link, b"".join(words), len(words))
         if any(isinstance(reply, Lost) for reply in replies):
             yield Shut(link)
             self.nodes.doubt()

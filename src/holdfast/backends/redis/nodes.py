@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.backends.redis import level as levels
-from holdfast.backends.redis.edges import Fresh, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis.edges import Fresh, Link, Open, Shut, Steps, talk
 from holdfast.backends.redis.keys import SLOTS, slot_of
 from holdfast.backends.redis.level import Level, Seen, Waitaof
 from holdfast.backends.redis.mapping import BACKEND, Lost, mapped
@@ -92,9 +92,7 @@ class Nodes:
         try:
             if time.monotonic() - link.checked_s > RECHECK_S:
                 yield from self._check(link)
-        except GeneratorExit:
-            raise  # whoever carries the steps out was interrupted, and does no more of them
-        except BaseException:
+        except HoldfastError:
             yield Shut(link)
             raise
         return link
@@ -254,7 +252,7 @@ class Nodes:
 
 def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
     """Replies to questions; errors of the engine stand among them, a lost connection raises."""
-    replies: list[Any] = yield Talk(link, b"".join(map(pack, questions)), len(questions))
+    replies = yield from talk(link, b"".join(map(pack, questions)), len(questions))
     lost = [reply for reply in replies if isinstance(reply, Lost)]
     if lost:
         raise mapped(lost[0], "connect", writes=False)
