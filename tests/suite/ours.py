@@ -34,9 +34,7 @@ def our_target(request: pytest.FixtureRequest, engine: Any, url: str | None = No
     door = DOORS[request.param]
     url = engine.url if url is None else url
     return Target(
-        # Following by itself has tests of its own. Here, where tests fork this process after it has
-        # used the model, a child that embeds in two threads was seen to hang under load.
-        open=lambda: door(url, ttl_s=ttl_s, embedder=wordllama(), follow=False),
+        open=lambda: door(url, ttl_s=ttl_s, embedder=wordllama()),
         engine=engine,
         name=f"holdfast on {engine.kind}, {request.param}",
         ttl_s=ttl_s,
