@@ -7,6 +7,7 @@ import faulthandler
 import itertools
 import os
 import sys
+import time
 from collections import Counter
 from typing import Any
 
@@ -17,6 +18,10 @@ from tests.rounds.plan import Operation, Plan
 
 BOUND_S = float(os.environ.get("HOLDFAST_ROUNDS_BOUND_S", "20"))
 """No call takes longer, however busy the machine is: nothing here waits for anything but a disk."""
+
+
+NAMESPACE = f"rounds-{os.getpid()}-{time.time_ns()}"
+"""Of this process: a round that is repeated on the same data finds nothing of itself there."""
 
 
 class Found(Exception):

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import holdfast
-from tests.rounds.calls import Found, Ledger, Stuck, dump_stacks
+from tests.rounds.calls import NAMESPACE, Found, Ledger, Stuck, dump_stacks
 from tests.rounds.elsewhere import Elsewhere
 from tests.rounds.judge import DONE, Record, problems
 from tests.rounds.plan import Operation, Plan, plan
@@ -91,7 +91,7 @@ async def of_tasks(campaign: Campaign) -> None:
     """Rounds through the async API."""
     jitter = Jitter()
     threading.setprofile(jitter)  # for the threads that a store starts
-    stores = [await holdfast.connect_async(campaign.url) for _ in range(2)]
+    stores = [await holdfast.connect_async(campaign.url, namespace=NAMESPACE) for _ in range(2)]
     for chosen in campaign.plans():
         jitter.on = chosen.jitter
         ledger = campaign.begin(chosen)
@@ -99,7 +99,7 @@ async def of_tasks(campaign: Campaign) -> None:
         await run_round(chosen, stores, ledger)
         campaign.end(ledger, began)
         for at in chosen.closes:
-            stores[at] = await holdfast.connect_async(campaign.url)
+            stores[at] = await holdfast.connect_async(campaign.url, namespace=NAMESPACE)
         await _task_within(_read_all(stores[0], ledger), "history")
         judge(ledger)
     await _task_within(_close_all(stores), "close")
@@ -125,14 +125,14 @@ async def _read_all(store: Any, ledger: Ledger) -> None:
 def of_threads(campaign: Campaign) -> None:
     """Rounds through the sync API."""
     crowd = Crowd()
-    stores = [holdfast.connect(campaign.url) for _ in range(2)]
+    stores = [holdfast.connect(campaign.url, namespace=NAMESPACE) for _ in range(2)]
     for chosen in campaign.plans():
         ledger = campaign.begin(chosen)
         began = ledger.begin()
         crowd.run_round(chosen, stores, ledger)
         campaign.end(ledger, began)
         for at in chosen.closes:
-            stores[at] = holdfast.connect(campaign.url)
+            stores[at] = holdfast.connect(campaign.url, namespace=NAMESPACE)
         for session in chosen.sessions:
             crowd.run([partial(_read, stores[0], session, ledger)], "history")
         judge(ledger)

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import holdfast
 from holdfast import Ack, AsyncStore, HoldfastError, Message, OutcomeUnknown
-from tests.rounds.interrupts import BOUND_S, END_S, REPEATS, Tried
+from tests.rounds.calls import NAMESPACE
+from tests.rounds.interrupts import BOUND_S, END_S, KINDS, REPEATS, Tried
 
 WHO: Final = ("caller", "everyone")
 WHEN: Final = ("at-once", "when-ready")
-KINDS: Final = ("append", "queued", "history", "forget")
 
 
 class Strike:
@@ -96,7 +96,7 @@ class Trial:
 
     async def renew(self) -> None:
         """A store that nothing has happened to; the old one may hang at its end."""
-        self.store = await holdfast.connect_async(self.url)
+        self.store = await holdfast.connect_async(self.url, namespace=NAMESPACE)
 
     async def append(self, session: str) -> None:
         """An append whose ack is kept."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Message
-from tests.rounds.calls import BOUND_S, Stuck
+from tests.rounds.calls import BOUND_S, NAMESPACE, Stuck
 from tests.rounds.plan import Operation
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ class Elsewhere:
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.rounds.elsewhere", url],
+            [sys.executable, "-m", "tests.rounds.elsewhere", url, NAMESPACE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -54,7 +54,7 @@ class Elsewhere:
 
 
 def main() -> None:
-    with holdfast.connect(sys.argv[1]) as store:
+    with holdfast.connect(sys.argv[1], namespace=sys.argv[2]) as store:
         for line in sys.stdin:
             told: dict[str, Any] = json.loads(line)
             messages = [Message("user", text) for text in told["texts"]]

@@ -14,26 +14,26 @@ import faulthandler
 import itertools
 import json
 import os
-import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
 import holdfast
 from holdfast import Ack, HoldfastError, Message
+from tests.rounds.calls import NAMESPACE
 from tests.rounds.holding import hold, is_asleep
 from tests.waiting import wait_until
 
 BOUND_S = float(os.environ.get("HOLDFAST_INTERRUPTS_BOUND_S", "3"))
 """How soon a store must serve again after an interrupt; it has nothing to wait for but a disk."""
 END_S = 60.0
+KINDS = ("append", "queued", "history", "forget")
 REPEATS = 9
 """Of one interrupt: more than a pool has connections, so that one lost each time is missed."""
 RESUME = dis.opmap["RESUME"]
@@ -90,7 +90,7 @@ class Trial:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.store = holdfast.connect(url)
+        self.store = holdfast.connect(url, namespace=NAMESPACE)
         self.names = itertools.count()
         self.acked: dict[str, dict[int, str]] = {}
         self._jobs: SimpleQueue[Callable[[], Any]] = SimpleQueue()
@@ -112,7 +112,7 @@ class Trial:
 
     def renew(self) -> None:
         """Go on with a store that nothing has happened to; the old one may hang at its end."""
-        old, self.store = self.store, holdfast.connect(self.url)
+        old, self.store = self.store, holdfast.connect(self.url, namespace=NAMESPACE)
         threading.Thread(target=old.close, daemon=True).start()
 
     def append_and_read(self, session: str) -> str:
@@ -121,7 +121,7 @@ class Trial:
         held = {message.seq: message.content for message in self.store.history(session)}
         lost = {n: text for n, text in self.acked[session].items() if held.get(n) != text}
         if lost:
-            with holdfast.connect(self.url) as other:
+            with holdfast.connect(self.url, namespace=NAMESPACE) as other:
                 there = {message.seq for message in other.history(session)}
             outcome = "read by another store" if there.issuperset(lost) else "LOST"
             return f"acknowledged, and missing: {lost} ({outcome})"
@@ -155,9 +155,9 @@ class Trial:
                 ends.put(repr(error))
 
 
-def strike(trial: Trial, kind: str, at: int, session: str) -> Strike:
+def strike(trial: Trial, kind: str, blow: Strike, session: str) -> None:
     """One call with an interrupt at one of its points."""
-    text, blow = f"{session}/{next(trial.names)}", Strike(at)
+    text = f"{session}/{next(trial.names)}"
     message = Message("user", text)
     calls: dict[str, Callable[[], Any]] = {
         "append": lambda: trial.store.append(session, message),
@@ -179,7 +179,6 @@ def strike(trial: Trial, kind: str, at: int, session: str) -> Strike:
                 sys.setprofile(None)
     if isinstance(result, Ack):
         trial.acked[session][result.first] = text
-    return blow
 
 
 @contextlib.contextmanager
@@ -242,12 +241,13 @@ def forced(url: str, kind: str, first: int, step: int, end_s: float) -> Tried:
     for at in itertools.count(first, step):
         if time.monotonic() > end_s:
             break
-        session, place, trouble = f"{kind}.{at}", "", ""
+        session, blow, trouble = f"{kind}.{at}", Strike(at), ""
         trial.append(session)
         try:
             for _ in range(1 if kind == "queued" else REPEATS):
-                place = strike(trial, kind, at, session).place or place
-            if not place:
+                blow = Strike(at)
+                strike(trial, kind, blow, session)
+            if not blow.place:
                 tried.reached_end = True
                 break
             trouble = trial.still_serves(session)
@@ -255,78 +255,26 @@ def forced(url: str, kind: str, first: int, step: int, end_s: float) -> Tried:
             trouble = repr(error)
         tried.points += 1
         if trouble:
-            tried.broken.append((at, place, trouble))
+            tried.broken.append((at, blow.place, trouble))
             trial.renew()
-    return tried
-
-
-def signals(url: str, count: int, end_s: float, chance: random.Random) -> Tried:
-    """Real signals at random moments of appends and histories; the handler raises."""
-    tried, trial = Tried(), Trial(url)
-    armed = [False]
-
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        if armed[0]:
-            armed[0] = False
-            raise Interrupted
-
-    def disturbed(call: Callable[[], Any]) -> bool:
-        signal.signal(signal.SIGALRM, handler)
-        try:
-            armed[0] = True
-            signal.setitimer(signal.ITIMER_REAL, chance.randrange(20, 2000) / 1e6)
-            call()
-            armed[0] = False
-        except Interrupted:
-            return True
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        return False
-
-    begun = 0
-    while tried.points < count and time.monotonic() < end_s:
-        session = f"signals.{begun // 50}"
-        begun += 1
-        try:
-            hit = disturbed(partial(trial.append_and_read, session))
-        except HoldfastError as error:
-            tried.broken.append((tried.points, "", repr(error)))
-            trial.renew()
-            continue
-        tried.points += hit
-        if hit and tried.points % 10 == 0 and (trouble := trial.still_serves(session)):
-            tried.broken.append((tried.points, "", trouble))
-            trial.renew()
-    tried.reached_end = tried.points >= count
-    for session in trial.acked:
-        if trouble := trial.still_serves(session):
-            tried.broken.append((tried.points, "at the end", trouble))
-            break
     return tried
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("url")
-    kinds = ("append", "queued", "history", "forget", "signals")
-    arguments.add_argument("kinds", nargs="+", choices=kinds)
+    arguments.add_argument("kinds", nargs="+", choices=KINDS)
     arguments.add_argument("--first", type=int, default=0, help="the first point")
     arguments.add_argument("--step", type=int, default=1, help="every so many points")
-    arguments.add_argument("--count", type=int, default=300, help="of signals")
-    arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--seconds", type=float, default=END_S)
     asked = arguments.parse_args()
     sys.unraisablehook = lambda _: None  # an interrupt inside a destructor goes there
     faulthandler.dump_traceback_later(asked.seconds + END_S, exit=True)
     end_s = time.monotonic() + asked.seconds
-    all_tried = {}
-    for kind in asked.kinds:
-        if kind == "signals":
-            tried = signals(asked.url, asked.count, end_s, random.Random(asked.seed))
-        else:
-            tried = forced(asked.url, kind, asked.first, asked.step, end_s)
-        all_tried[kind] = vars(tried)
-    print(json.dumps(all_tried), flush=True)
+    tried = {
+        kind: vars(forced(asked.url, kind, asked.first, asked.step, end_s)) for kind in asked.kinds
+    }
+    print(json.dumps(tried), flush=True)
     os._exit(0)  # a broken store may have left threads that never end
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.rounds.interrupts import KINDS
 from tests.rounds.running import ENGINES, SMALL_POOLS, broken, run
 
 FIRST, STEP = "2", "3"
 """Every third point; `make torture` tries them all."""
-KINDS = ("append", "queued", "history", "forget")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_store_survives_an_interrupt_at_any_point(url: str):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_store_survives_signals_at_random_moments(url: str):
-    ended(run("interrupts", url, "signals", "--count", "300", "--seed", "13", seconds=60))
+    ended(run("signals", url, "--count", "300", "--seed", "13", seconds=60))
 
 
 @pytest.mark.timeout(300)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.rounds.interrupts import KINDS
 from tests.rounds.running import APIS, ENGINES, ROOT, SMALL_POOLS, run
-from tests.rounds.test_interrupts import KINDS, ended
+from tests.rounds.test_interrupts import ended
 
 ROUNDS = 1_000_000
 CHUNK_ROUNDS = 20_000
@@ -88,4 +89,4 @@ def test_an_interrupt_at_every_point(engine: str, disk_path: Path):
 def test_ten_thousand_signals(engine: str, disk_path: Path, chance: random.Random):
     url = ENGINES[engine](disk_path).url + SMALL_POOLS[engine]
     seed = str(chance.randrange(10**6))
-    ended(run("interrupts", url, "signals", "--count", "10000", "--seed", seed, seconds=1800))
+    ended(run("signals", url, "--count", "10000", "--seed", seed, seconds=1800))
