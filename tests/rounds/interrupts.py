@@ -181,12 +181,17 @@ def strike(trial: Trial, kind: str, blow: Strike, session: str) -> None:
         trial.acked[session][result.first] = text
 
 
+def too_late(_number: int, frame: FrameType | None) -> None:
+    """Of a timer: says where the main thread was waiting."""
+    while frame is not None and "holdfast" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    where = "" if frame is None else f", at {_short(frame)}"
+    raise Broken(f"no answer within {BOUND_S:g} s{where}")
+
+
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
     """A timer ends what this thread waits for too long."""
-
-    def too_late(_number: int, _frame: FrameType | None) -> None:
-        raise Broken(f"no answer within {BOUND_S:g} s")
 
     signal.signal(signal.SIGALRM, too_late)
     signal.setitimer(signal.ITIMER_REAL, BOUND_S)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from holdfast import HoldfastError, OutcomeUnknown, StoreClosed
-from tests.rounds.interrupts import END_S, Interrupted, Trial, Tried
+from tests.rounds.interrupts import BOUND_S, END_S, Broken, Interrupted, Trial, Tried, too_late
 
 CALLS_PER_SESSION = 50
 SIGNALS_PER_CHECK = 10
@@ -29,28 +29,32 @@ class Alarm:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._armed = False
+        self._armed = self._calling = False
         self.count = 0
 
     def disturb(self, call: Callable[[], str]) -> str:
         """What the call says, or nothing if it was interrupted."""
         signal.signal(signal.SIGALRM, self._strike)
         try:
-            self._armed = True
-            signal.setitimer(signal.ITIMER_REAL, self._chance.randrange(20, 2000) / 1e6)
+            self._armed = self._calling = True
+            first_s = self._chance.randrange(20, 2000) / 1e6
+            signal.setitimer(signal.ITIMER_REAL, first_s, BOUND_S)
             said = call()
             self._armed = False
         except Interrupted:
             return ""
         finally:
+            self._calling = False
             signal.setitimer(signal.ITIMER_REAL, 0)
         return said
 
-    def _strike(self, _number: int, _frame: FrameType | None) -> None:
+    def _strike(self, number: int, frame: FrameType | None) -> None:
         if self._armed:
             self._armed = False
             self.count += 1
             raise Interrupted
+        if self._calling:  # the first was swallowed, and the call does not end
+            too_late(number, frame)
 
 
 class Beside:
@@ -89,7 +93,7 @@ def shower(url: str, count: int, end_s: float, chance: random.Random) -> Tried:
         calls += 1
         try:
             trouble = alarm.disturb(lambda at=session: trial.append_and_read(at))  # type: ignore[misc]
-        except HoldfastError as error:
+        except (HoldfastError, Broken) as error:
             trouble = repr(error)
         if alarm.count >= checked + SIGNALS_PER_CHECK:
             checked = alarm.count
