@@ -246,13 +246,16 @@ def forced(url: str, kind: str, first: int, step: int, end_s: float) -> Tried:
     for at in itertools.count(first, step):
         if time.monotonic() > end_s:
             break
-        session, blow, trouble = f"{kind}.{at}", Strike(at), ""
+        session, place, trouble = f"{kind}.{at}", "", ""
         trial.append(session)
         try:
             for _ in range(1 if kind == "queued" else REPEATS):
                 blow = Strike(at)
-                strike(trial, kind, blow, session)
-            if not blow.place:
+                try:
+                    strike(trial, kind, blow, session)
+                finally:  # the first place counts: after that one the store may be broken
+                    place = place or blow.place
+            if not place:
                 tried.reached_end = True
                 break
             trouble = trial.still_serves(session)
@@ -260,7 +263,7 @@ def forced(url: str, kind: str, first: int, step: int, end_s: float) -> Tried:
             trouble = repr(error)
         tried.points += 1
         if trouble:
-            tried.broken.append((at, blow.place, trouble))
+            tried.broken.append((at, place, trouble))
             trial.renew()
     return tried
 
