@@ -333,17 +333,17 @@ class GroupCommit:
         self._wake(leaders)
 
     def _rescue(self, write: Write) -> None:
-        """If its leader has gone, it is unknown if it may have been sent, and waits again if not."""
+        """If its leader has gone, it waits again, or is unknown if it may have been written."""
         group = write.group
         if write.settled or group is None or self._under_way.get(group.leader) is group:
             return
         if write.leads is not None or write in self._waiting:
             return
-        if group.sent:
+        if group.sent and not write.again:
             write.settle(error=self._unknown(write))
         else:
             self._waiting.appendleft(write)
-            write.group = None
+            write.again, write.group = False, None
 
     def _give_up(self, write: Write) -> None:
         if self._withdraw(write):

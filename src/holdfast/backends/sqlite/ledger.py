@@ -26,25 +26,24 @@ class Ledger(Tables):
         super().__init__(connection, namespace)
         self._rows: dict[bytes, Row] = {}
         self._version = -1
-        self._clean = True
+        self.is_clean = True
         """Whether what is remembered is stored: not inside a transaction, nor after a failed one."""
         self._unwritten: list[int | bytes] = []
 
     def begin(self) -> None:
         """Rows are remembered only while no other connection has written since our commit."""
-        if not self._clean:
-            self.discard()
-        self._clean = False
+        self.is_clean = False
         if self._connection.data_version() != self._version or len(self._rows) > ROWS_MAX:
             self._rows.clear()
 
     def committed(self) -> None:
         """What is remembered is what is stored."""
         self._version = self._connection.data_version()
-        self._clean = True
+        self.is_clean = True
 
     def discard(self) -> None:
-        """The transaction failed: remember nothing of it."""
+        """The transaction failed: remember nothing of it, and end a statement that it was in."""
+        self._execute("")
         self._rows.clear()
         self._unwritten.clear()
 

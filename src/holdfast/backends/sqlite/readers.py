@@ -45,11 +45,14 @@ class Readers:
             connection, tables = reader = self._taken()
             try:
                 connection.execute("BEGIN")
-                return work(connection, tables)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._idle.append(reader)
+                result = work(connection, tables)
+                connection.execute("COMMIT")
+            except BaseException:
+                # A statement that was interrupted keeps its instant: later reads would see it too.
+                connection.close(force=True)
+                raise
+            self._idle.append(reader)
+            return result
         finally:
             self._slots.held.pop(holder, None)
             self._slots.wake_next()

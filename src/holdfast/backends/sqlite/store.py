@@ -38,7 +38,7 @@ from holdfast.backends.sqlite.readers import READERS_MAX, Readers
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.writer import Pending, Writer
 from holdfast.commands import Command
-from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
+from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied, StoreClosed
 from holdfast.model import Durability
 
 R = TypeVar("R")
@@ -205,8 +205,7 @@ class SqliteBackend(SqliteSetup):
                 self._commit(pending)
         except BaseException:
             for write, one in zip(writes, pending, strict=True):
-                if one.error is not None:
-                    write.settle(error=one.error)
+                write.again = isinstance(one.error, NotApplied)
             raise
         for write, one in zip(writes, pending, strict=True):
             if one.is_answered:

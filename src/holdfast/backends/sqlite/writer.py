@@ -70,8 +70,8 @@ class Writer:
         """
         committing = False
         try:
-            if self._connection.in_transaction:  # an interrupt came in the way of rolling it back
-                self._roll_back()
+            if self._connection.in_transaction or not self._ledger.is_clean:
+                self._roll_back()  # an interrupt came in the way of it
             self._execute("BEGIN IMMEDIATE")
             self._apply(group)
             committing = True
