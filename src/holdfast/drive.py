@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.commands import AsyncBackend, Command
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 
 if TYPE_CHECKING:
     import asyncio
@@ -116,13 +116,21 @@ async def to_the_end(write: asyncio.Future[R], operation: str) -> R:
     import asyncio  # noqa: PLC0415 - as above
 
     cancelled: asyncio.CancelledError | None = None
+    caller = asyncio.current_task()
     while not write.done():
         try:
             await asyncio.shield(write)
         except asyncio.CancelledError as error:
-            cancelled = error
+            if not write.cancelled() or (caller is not None and caller.cancelling()):
+                cancelled = error
         except Exception:  # noqa: BLE001, S110 - it is the write's own, and is raised below
             pass
+    if cancelled is None and write.cancelled():
+        raise OutcomeUnknown(
+            "somebody cancelled the write itself, not its caller. It may or may not have happened: "
+            "retry it with the same key",
+            operation=operation,
+        )
     if cancelled is None:
         return write.result()
     cancelled.add_note(f"{operation}: {_outcome(write)}")

@@ -48,19 +48,20 @@ class Campaign:
     seed: int
     first: int
     rounds: int
-    end_s: float
+    seconds: float
     reached: Reached
     clock: itertools.count[int]
     elsewhere: Elsewhere
 
     def plans(self) -> Any:
-        """Round after round, until their number or the time is reached."""
+        """Round after round, until their number or the time is reached; at least one."""
+        end_s = time.monotonic() + self.seconds
         for number in range(self.first, self.first + self.rounds):
-            if time.monotonic() > self.end_s:
-                return
             yield plan(self.seed, number)
             self.reached.rounds += 1
             self.reached.next_round = number + 1
+            if time.monotonic() > end_s:
+                return
 
     def begin(self, chosen: Plan) -> Ledger:
         """A ledger for the round; the second process has begun its part."""
@@ -158,7 +159,7 @@ def main() -> None:
         asked.seed,
         asked.first,
         asked.rounds,
-        time.monotonic() + asked.seconds,
+        asked.seconds,
         Reached(asked.first),
         itertools.count(),
         Elsewhere(asked.url),
