@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 NUMBER_MAX = 4294967295
@@ -79,12 +81,18 @@ def _deep(levels: int) -> Any:
     return value
 
 
+def _each(
+    what: str, values: Iterable[Any], make: Callable[[Any], list[Line]]
+) -> dict[str, Callable[[], list[Line]]]:
+    return {f"{what} {reprlib.repr(v)}": functools.partial(make, v) for v in values}
+
+
 BIG = (2**31, 2**32 + 1, 2**53 + 1, 2**63, 10**400)
 
 WRONG: dict[str, Callable[[], list[Line]]] = {
     # Numbers of messages.
-    **{f"seq {n}": lambda n=n: _numbered(n, last=1) for n in (0, -1, *BIG)},
-    **{f"seq and last {n}": lambda n=n: _numbered(n) for n in (0, -1, *BIG[1:])},
+    **_each("seq", (0, -1, *BIG), lambda n: _numbered(n, last=1)),
+    **_each("seq and last", (0, -1, *BIG[1:]), _numbered),
     "seq true": lambda: _numbered(True, last=1),
     "seq 1.0": lambda: _numbered(1.0, last=1),
     "seq as text": lambda: _numbered("1", last=1),
@@ -97,12 +105,12 @@ WRONG: dict[str, Callable[[], list[Line]]] = {
     "the same number twice": lambda: _numbered(1, 1, last=2),
     "numbers beyond the last one": lambda: _numbered(NUMBER_MAX, NUMBER_MAX + 1),
     # The last number.
-    **{f"last {n}": lambda n=n: _empty(last=n) for n in (-1, *BIG[1:])},
-    **{f"last {n!r}": lambda n=n: _empty(last=n) for n in (True, 1.0, "1", None, [1], {})},
+    **_each("last", (-1, *BIG[1:]), lambda n: _empty(last=n)),
+    **_each("last", (True, 1.0, "1", None, [1], {}), lambda n: _empty(last=n)),
     "last after the final message": lambda: _numbered(1, last=5),
     "last before the final message": lambda: _numbered(1, 2, last=1),
     # How many there are.
-    **{f"messages {n!r}": lambda n=n: _told(messages=n) for n in (-1, 2**63, True, 1.0, "1", None)},
+    **_each("messages", (-1, 2**63, True, 1.0, "1", None), lambda n: _told(messages=n)),
     "fewer than it says": lambda: [head("evil", 2), row(1, "forged")],
     # Keys.
     "digest of 15 bytes": lambda: _keyed([DIGEST[2:], 1, 1]),
@@ -127,12 +135,12 @@ WRONG: dict[str, Callable[[], list[Line]]] = {
         [DIGEST, 1, 1], ["11" * 16, 1, 1], ["22" * 16, 1, 1], ["33" * 16, 1, 1]
     ),
     # Time.
-    **{f"ttl {n!r}": lambda n=n: _told(ttl_s=n) for n in (0, -1, 1e-9, 1e12, 10**400)},
-    **{f"ttl {n!r}": lambda n=n: _told(ttl_s=n) for n in (True, "9", [], float("inf"), float("nan"))},
-    **{f"expiry {n!r}": lambda n=n: _told(expires_at_ms=n) for n in (-1, 2**53, 2**63, 10**400)},
-    **{f"expiry {n!r}": lambda n=n: _told(expires_at_ms=n) for n in (True, 1.5, "9", [], {})},
+    **_each("ttl", (0, -1, 1e-9, 1e12, 10**400), lambda n: _told(ttl_s=n)),
+    **_each("ttl", (True, "9", [], float("inf"), float("nan")), lambda n: _told(ttl_s=n)),
+    **_each("expiry", (-1, 2**53, 2**63, 10**400), lambda n: _told(expires_at_ms=n)),
+    **_each("expiry", (True, 1.5, "9", [], {}), lambda n: _told(expires_at_ms=n)),
     # States.
-    **{f"state {s!r}": lambda s=s: _told(state=s) for s in ("never", "LIVE", "", None, 1, [], {})},
+    **_each("state", ("never", "LIVE", "", None, 1, [], {}), lambda s: _told(state=s)),
     "never without messages": lambda: _empty(state="never"),
     "expired with messages": lambda: _told(state="expired"),
     "forgotten with messages": lambda: _told(state="forgotten"),
@@ -141,14 +149,14 @@ WRONG: dict[str, Callable[[], list[Line]]] = {
     "a name that is no text": lambda: _told(session=5),
     "a name too long": lambda: _told(session="x" * 1025),
     "a name that is null": lambda: _told(session=None),
-    **{f"a name of bytes {b}": lambda b=b: _named_in_base64(b) for b in ("/w==", "/20=", "/21h/w==", "", "*")},
+    **_each("a name of bytes", ("/w==", "/20=", "/21h/w==", "", "*"), _named_in_base64),
     # Records.
     "a record that is missing": lambda: [head("evil", 1), {"seq": 1}],
     "a record that is no base64": lambda: [head("evil", 1), {"seq": 1, "record_b64": "*"}],
     "a record too deep": lambda: [head("evil", 1), {"seq": 1, "record": _deep(500)}],
     # Lines.
-    **{f"without {f}": lambda f=f: _without(f) for f in ("session", "state", "last", "messages")},
-    **{f"without {f}": lambda f=f: _without(f) for f in ("ttl_s", "expires_at_ms", "keys")},
+    **_each("without", ("session", "state", "last", "messages"), _without),
+    **_each("without", ("ttl_s", "expires_at_ms", "keys"), _without),
     "a line that is a list": lambda: [[1, 2]],  # type: ignore[list-item]
     "a line that is a number": lambda: [5],  # type: ignore[list-item]
 }  # fmt: skip

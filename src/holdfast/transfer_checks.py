@@ -126,12 +126,13 @@ def _check_name(name: bytes) -> None:
 def _ttl_ms(ttl_s: object) -> int | None:
     if ttl_s is None:
         return None
-    is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)
-    if not is_number or not 0.001 <= ttl_s <= limits.TTL_S_MAX:  # type: ignore[operator]
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float):
+        raise UsageError(f"ttl_s must be seconds or null, not {reprlib.repr(ttl_s)}")
+    if not 1 <= ttl_s * 1000 <= limits.TTL_MS_MAX:  # engines count milliseconds
         raise UsageError(
             f"ttl_s must lie between 0.001 and {limits.TTL_S_MAX}, not {reprlib.repr(ttl_s)}"
         )
-    return round(ttl_s * 1000)  # type: ignore[operator]
+    return round(ttl_s * 1000)
 
 
 def _keys(found: object, last: int) -> list[tuple[bytes, int, int]]:

@@ -198,20 +198,24 @@ def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
 
 
 def _checked_floor(copy: Copy) -> int:
-    """Decided here and not left to the constraints: a step that fails half way is not undone alone."""
+    """Decided first: what the constraints of the tables refuse fails the group, and goes again alone."""
     facts, rows = copy.facts, copy.rows
     floor = floor_of(copy, backend=BACKEND)
     if not 0 <= floor <= facts.last <= limits.NUMBER_MAX:
         raise unfit("a number that no message can have", backend=BACKEND)
     if facts.state is SessionState.NEVER or (rows and facts.state is not SessionState.LIVE):
         raise unfit(f"{facts.state.value} with {len(rows)} messages", backend=BACKEND)
-    if not all(len(digest) == 16 and 1 <= first <= last <= facts.last  # noqa: PLR2004
-               for digest, first, last in copy.keys):
+    if not all(1 <= first <= last <= facts.last for _, first, last in copy.keys):
         raise unfit("a key of other messages than it has", backend=BACKEND)
-    if not (1 <= (facts.ttl_ms or 1) <= limits.TTL_MS_MAX and facts.ttl_ms != 0
-            and 0 <= (facts.expires_ms or 0) <= limits.EXPIRES_MS_MAX):
-        raise unfit("a time to live or an expiry that nobody can give", backend=BACKEND)
+    if not _is_time(facts.ttl_ms, 1, limits.TTL_MS_MAX):
+        raise unfit("a time to live that nobody can give", backend=BACKEND)
+    if not _is_time(facts.expires_ms, 0, limits.EXPIRES_MS_MAX):
+        raise unfit("an expiry that no clock shows", backend=BACKEND)
     return floor
+
+
+def _is_time(value_ms: int | None, low_ms: int, high_ms: int) -> bool:
+    return value_ms is None or low_ms <= value_ms <= high_ms
 
 
 def read(tables: Tables, command: Read, now_ms: int) -> Slice:
