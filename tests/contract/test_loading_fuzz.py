@@ -16,7 +16,21 @@ from tests.exports import FUTURE_MS, NUMBER_MAX, PAST_MS
 
 EXAMPLES = 25
 NUMBERS = [0, -1, 1, 2, 3, 2**31, NUMBER_MAX, 2**32, 2**32 + 1, 2**40, 2**53 + 1, 2**63, 10**400]
-OTHERS = [None, True, 1.5, "", "1", "x", "live", "forgotten", "\ud800", [], {}, [[]], [["", 1, 1]]]
+OTHERS: list[Any] = [
+    None,
+    True,
+    1.5,
+    "",
+    "1",
+    "x",
+    "live",
+    "forgotten",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    [["", 1, 1]],
+]
 VALUES = [*NUMBERS, *OTHERS, PAST_MS, FUTURE_MS, 1e308]
 LINES = ["", "{}", "[]", "0", "{", '"\\ud800"', '{"end":true,"sessions":1}', '{"seq":1}', "\x00"]
 
@@ -100,6 +114,13 @@ def check_loaded(store: AnyStore, where: str) -> None:
             assert texts(store.history(name))[-1] == "more"
 
 
+def said_by(error: Exception) -> int:
+    """How many sessions are loaded, in the words of an error."""
+    found = re.search(r"(\d+) whole session\(s\) before it", str(error))
+    assert found, f"does not say what is loaded: {error}"
+    return int(found[1])
+
+
 def test_a_spoilt_export_touches_nothing_else_and_says_what_it_wrote(open_store: Opener):
     lines = source(open_store(namespace="source"))
     canary = open_store(namespace="canary")
@@ -125,9 +146,7 @@ def test_a_spoilt_export_touches_nothing_else_and_says_what_it_wrote(open_store:
                 loaded = guest.load(file)
                 said = loaded.sessions + loaded.present
             except (UsageError, Damaged, FormatTooNew, Conflict) as error:
-                found = re.search(r"(\d+) whole session\(s\) before it", str(error))
-                assert found, f"does not say what is loaded: {error}"
-                said = int(found[1])
+                said = said_by(error)
             written = len(names(list(guest.export()))) - 1
             again = session_lines(file)
             assert written == said or (written < said and len(again) > len(set(again))), file
