@@ -112,6 +112,19 @@ def test_forget_asks_first_and_says_what_was_erased(filled: Shell):
     assert json.loads(filled("sessions", "--json").stdout) == []
 
 
+@pytest.mark.parametrize(
+    "bad", [b"\xff\xfe", b"[" * 200_000, b'{"seq":' + b"9" * 20_000 + b"}", b"\x00" * 1000]
+)
+def test_a_hostile_file_is_refused_in_one_sentence(filled: Shell, bad: bytes):
+    exported = filled("export").stdout.encode().splitlines(keepends=True)
+    (filled.folder / "bad.jsonl").write_bytes(b"".join(exported[:-1]) + bad)
+    loaded = filled("load", "bad.jsonl", "--store", f"sqlite:///{filled.folder}/other.db")
+    assert loaded.returncode == 2
+    assert "Traceback" not in loaded.stderr
+    assert "are loaded, nothing of the rest" in loaded.stderr
+    assert len(loaded.stderr) < 700
+
+
 def test_export_and_load_move_everything(filled: Shell):
     exported = filled("export").stdout
     assert filled("export", "-o", "all.jsonl").returncode == 0

@@ -123,16 +123,17 @@ def _read_v1(record: bytes, seq: int | None) -> Message:
     if record[:_BODY] != b"%b%08x%b" % (_HEAD, zlib.crc32(body), _MIDDLE):
         raise Damaged("the checksum does not match: the bytes are not those that were written")
     fields = _from_json(body.decode("utf-8", "surrogatepass"))
-    at = fields.pop("at")
-    return _trusted(
-        fields.pop("role"),
-        fields.pop("content"),
-        fields.pop("id"),
-        None if at is None else datetime.fromisoformat(at),
-        fields.pop("extra", None) or {},
-        fields,
-        seq,
-    )
+    role, content, name = fields.pop("role"), fields.pop("content"), fields.pop("id")
+    at, extra = fields.pop("at"), fields.pop("extra", None) or {}
+    created_at = None if at is None else datetime.fromisoformat(at)
+    # Anybody can compute a checksum: a loaded file may hold records that no release wrote.
+    if (
+        not (type(role) is type(name) is str and type(extra) is dict)
+        or not (content is None or type(content) in {str, list})
+        or (created_at is not None and created_at.tzinfo is None)
+    ):
+        raise Damaged("a field of the record is of a kind that no message has")
+    return _trusted(role, content, name, created_at, extra, fields, seq)
 
 
 def _read_v0(record: bytes, seq: int | None) -> Message:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, UsageError
 from holdfast.model import Durability, SessionState
 
 R = TypeVar("R")
@@ -210,9 +210,11 @@ class Take(Command[Copy]):
 
 @dataclass(slots=True)
 class Put(Command[bool]):
-    """Write a whole session under its old numbers; False if it is there already, equal.
+    """Write a whole session under its old numbers; False if it is there already, see `is_there`.
 
-    `Conflict` if the session was ever used and is not equal.
+    One whose time is over by the engine's clock is written as expired, without its records.
+    `Conflict` if the session was ever used and is not the same, `UsageError` for numbers that
+    no session can have.
     """
 
     operation: ClassVar[str] = "load"
@@ -274,6 +276,56 @@ def check_expect(expect: int | None, end: int, *, operation: str, backend: str) 
             operation=operation,
             backend=backend,
         )
+
+
+def floor_of(copy: Copy, *, backend: str) -> int:
+    """The number before the first row of a `Put`; raises unless rows lead from there to the last.
+
+    What a number may be is for the engine to refuse: a constraint, or the script that writes.
+    """
+    floor = copy.facts.last - len(copy.rows)
+    if any(seq != wanted for wanted, (seq, _) in enumerate(copy.rows, floor + 1)):
+        raise unfit("numbers of messages have a gap, or do not end at the last", backend=backend)
+    if len({digest for digest, _, _ in copy.keys}) < len(copy.keys):
+        raise unfit("a key is there twice", backend=backend)
+    return floor
+
+
+def unfit(why: str, *, backend: str) -> UsageError:
+    """The refusal of a `Put` that is no session."""
+    return UsageError(
+        f"no session can be like that ({why}); nothing was written of it",
+        operation=Put.operation,
+        backend=backend,
+    )
+
+
+def is_there(there: Copy, wanted: Copy, *, backend: str) -> bool:
+    """Whether a session that is to be put is there already; `Conflict` if another one is.
+
+    It may have expired since: then nothing but its last number and its keys is left of it.
+    """
+    if _is_same(there.facts, wanted.facts) and sorted(there.keys) == sorted(wanted.keys):
+        gone = there.facts.state is not SessionState.LIVE
+        if gone or list(there.rows) == list(wanted.rows):
+            return True
+    raise Conflict(
+        "a session of that name is there already, and differs. It was left as it is",
+        operation=Put.operation,
+        backend=backend,
+    )
+
+
+def _is_same(there: Facts, wanted: Facts) -> bool:
+    if there.state is not SessionState.EXPIRED:
+        return there == wanted
+    could_expire = wanted.state is SessionState.EXPIRED or wanted.expires_ms is not None
+    return (
+        (could_expire and wanted.state is not SessionState.FORGOTTEN)
+        and (there.last, there.ttl_ms) == (wanted.last, wanted.ttl_ms)
+        # Sweeping takes the expiry away.
+        and (None in {there.expires_ms, wanted.expires_ms} or there.expires_ms == wanted.expires_ms)
+    )
 
 
 def orphaned(source: int, *, backend: str) -> Conflict:

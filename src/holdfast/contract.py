@@ -200,14 +200,18 @@ class Store(_Door, LongTerm):
         """Write exported sessions under their old numbers, each one all or none.
 
         A session that is there already and equal is left alone, so that an interrupted load
-        can be repeated. One that differs raises `Conflict`; sessions before it stay loaded.
+        can be repeated. One that differs raises `Conflict`; sessions before it stay loaded. One
+        whose time to live is over by now is loaded as expired: its numbers and keys stay
+        used, its messages do not come back. A line that no export can hold is a `UsageError`.
+        Every error says what was loaded.
         """
         reader = transfer.Reader()
-        for line in lines:
-            if (moved := reader.feed(line)) is not None:
-                self._check_open()
-                reader.count(moved, written=self._backend.execute(operations.put(moved)))
-        return reader.finish()
+        with reader.explaining():
+            for line in lines:
+                if (moved := reader.feed(line)) is not None:
+                    self._check_open()
+                    reader.count(moved, written=self._backend.execute(operations.put(moved)))
+            return reader.finish()
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine. Closing twice is closing once."""
@@ -341,12 +345,13 @@ class AsyncStore(_Door, AsyncLongTerm):
     async def load(self, lines: Iterable[str] | AsyncIterable[str]) -> Loaded:
         """See `Store.load`; lines may come from an async export as well."""
         reader = transfer.Reader()
-        async for line in _each(lines):
-            if (moved := reader.feed(line)) is not None:
-                self._check_open()
-                written = await carry_out(operations.put(moved), self._backend)
-                reader.count(moved, written=written)
-        return reader.finish()
+        with reader.explaining():
+            async for line in _each(lines):
+                if (moved := reader.feed(line)) is not None:
+                    self._check_open()
+                    written = await carry_out(operations.put(moved), self._backend)
+                    reader.count(moved, written=written)
+            return reader.finish()
 
     async def close(self) -> None:
         """See `Store.close`."""

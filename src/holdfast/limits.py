@@ -40,6 +40,21 @@ TTL_S_MAX: Final = 100 * 366 * 24 * 3600
 NUMBER_MAX: Final = 2**32 - 1
 """The last number that a session can give."""
 
+TTL_MS_MAX: Final = TTL_S_MAX * 1000
+"""The same as engines count it."""
+
+EXPIRES_MS_MAX: Final = 253_402_300_799_999
+"""When a session may expire, since 1970: the end of the year 9999, which is as far as dates go."""
+
+RECORD_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 1024
+"""One message with what is stored around it."""
+
+EXPORT_LINE_CHARS_MAX: Final = 1024 * 1024 * 1024
+"""A line of an export. One that names a session has some 60 for each key that was used."""
+
+EXPORT_DEPTH_MAX: Final = JSON_DEPTH_MAX + 4
+"""Lists and objects inside one another in a line of an export: those around a message, and its own."""
+
 EXPORT_PAGE_SESSIONS: Final = 1000
 """Session names that an export reads at a time."""
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast import codec, limits
 from holdfast.commands import (
-    LANES,
     TTL_KEEP,
     TTL_NEVER,
     Append,
@@ -146,13 +145,8 @@ def texts(names: Sequence[bytes]) -> list[str]:
 
 
 def put(moved: SessionCopy) -> Put:
-    """Write a whole log under its old numbers."""
-    lane = next((lane for lane in LANES if lane and moved.name.startswith(lane)), b"")
-    try:
-        name = moved.name[len(lane) :].decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"a session id that is no text ({error}); it was not loaded") from error
-    return Put(lane + session_bytes(name), moved.copy)
+    """Write a whole log under its old numbers; `transfer.Reader` has checked it."""
+    return Put(moved.name, moved.copy)
 
 
 def _names(prefix: str, after: str | None, limit: int) -> Names:

@@ -14,18 +14,22 @@ name ends in `_b64`.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
+import contextlib
+import copy as copying
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast import transfer_checks as checks
 from holdfast.codec import json_bytes, json_value
-from holdfast.commands import MEMORIES, SUMMARIES, Copy, Facts
-from holdfast.errors import Damaged, FormatTooNew, UsageError
+from holdfast.commands import MEMORIES, SUMMARIES, Copy
+from holdfast.errors import Damaged, FormatTooNew, HoldfastError, UsageError
 from holdfast.model import Loaded, SessionState
+from holdfast.transfer_checks import Begun
 
 VERSION: Final = 1
+WORDS_CHARS_MAX: Final = 300
+"""Of what is wrong with a line, which may repeat some of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +54,12 @@ class Writer:
         """One line for the session, then one for each record.
 
         The memories and summaries beside it are logs too, with names that are no UTF-8.
+        Nothing for one that has vanished between the listing and now.
         """
-        self._sessions += 1
         facts = copy.facts
+        if facts.state is SessionState.NEVER:
+            return
+        self._sessions += 1
         yield _line(
             _text_field("session", name)
             | {
@@ -73,33 +80,57 @@ class Writer:
 
 
 class Reader:
-    """Turns lines back into sessions; says with the line's number what is wrong with one."""
+    """Turns lines back into sessions; says with the line's number what is wrong with one.
+
+    Whoever wrote the file: what it returns is a session that some store could have held.
+    """
 
     def __init__(self) -> None:
         self._number = 0
-        self._begun: dict[str, Any] | None = None
+        self._begun: Begun | None = None
         self._rows: list[tuple[int, bytes]] = []
         self._ended = False
         self._written = self._messages = self._present = 0
         self._beside = self._memories = 0
+        self._moving: bytes | None = None
+        self._last = ""
 
     def feed(self, line: str) -> SessionCopy | None:
         """Take one line; returns a session when it completes one."""
         self._number += 1
-        if not line.strip():
-            return None
         try:
-            return self._take(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(
-                f"line {self._number} is not a line of a holdfast export "
-                f"({type(error).__name__}: {error}). {self._so_far()}"
+            if not line.strip():
+                return None
+            moved = self._take(checks.parsed(line))
+        except (UsageError, *checks.NONSENSE) as error:
+            why = str(error) if isinstance(error, UsageError) else repr(error)
+            kind = type(error) if isinstance(error, UsageError) else UsageError
+            raise kind(
+                f"line {self._number} cannot be loaded: {why[:WORDS_CHARS_MAX]}. {self._so_far()}"
             ) from error
+        self._moving = None if moved is None else moved.name
+        return moved
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Around a whole load: errors of the engine and of the file say what is loaded, too."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"the file is not UTF-8 after line {self._number} ({error}). {self._so_far()}"
+            ) from error
+        except HoldfastError as error:
+            if self._moving is None:
+                raise
+            ours = copying.copy(error)  # others may be given the same one
+            words = f"session {_shown(self._moving)}: {error}. {self._so_far()}"
+            ours.args = (words, *error.args[1:])
+            raise ours from error.__cause__
 
     def count(self, moved: SessionCopy, *, written: bool) -> None:
         """Note what became of a session."""
+        self._moving, self._last = None, _shown(moved.name)
         if written and moved.name.startswith((MEMORIES, SUMMARIES)):
             self._beside += 1
             self._memories += len(moved.copy.rows)
@@ -119,65 +150,61 @@ class Reader:
         return self._written + self._beside + self._present
 
     def _so_far(self) -> str:
-        whole = self._whole()
-        return f"{whole} whole session(s) before it are loaded, nothing of the rest"
+        upto = f", up to {self._last}," if self._last else ""
+        return f"{self._whole()} whole session(s) before it{upto} are loaded, nothing of the rest"
 
     def _take(self, line: dict[str, Any]) -> SessionCopy | None:
         if self._number == 1:
             self._check_header(line)
             return None
+        if self._ended:
+            raise UsageError("it comes after the end of the export")
         if "end" in line:
             self._check_end(line)
             return None
         if "seq" in line:
-            self._rows.append((int(line["seq"]), _record_bytes(line)))
+            if self._begun is None:
+                raise UsageError("it is a record of no session")
+            self._rows.append(self._begun.row(len(self._rows), line["seq"], _record_bytes(line)))
         elif self._begun is None:
-            self._begun = line
+            self._begun = checks.begun(_text_bytes(line, "session"), line)
         else:
-            raise UsageError(
-                f"line {self._number} begins a session before the last one is complete. "
-                f"{self._so_far()}"
-            )
-        return self._complete()
+            raise UsageError("it begins a session before the last one is complete")
+        return self._complete(self._begun)
 
-    def _complete(self) -> SessionCopy | None:
-        if self._begun is None:
-            raise UsageError(f"line {self._number} is a record of no session. {self._so_far()}")
-        if len(self._rows) < int(self._begun["messages"]):
+    def _complete(self, begun: Begun) -> SessionCopy | None:
+        if len(self._rows) < begun.facts.count:
             return None
-        moved = _session_copy(self._begun, self._rows)
+        begun.facts.bytes = sum(len(record) for _, record in self._rows)
+        moved = SessionCopy(begun.name, Copy(begun.facts, self._rows, begun.keys))
         self._begun, self._rows = None, []
         return moved
 
     def _check_header(self, line: dict[str, Any]) -> None:
-        version = line["holdfast_export"]
+        version = checks.whole(line["holdfast_export"], "the version", VERSION, None)
         if version != VERSION:
             raise FormatTooNew(
-                f"this is export version {version!r}; this release reads {VERSION}. "
-                "Nothing was loaded. Upgrade"
+                f"line 1: this is export version {version}; this release reads {VERSION}. "
+                f"{self._so_far()}. Upgrade"
             )
 
     def _check_end(self, line: dict[str, Any]) -> None:
-        whole = self._whole()
-        if self._begun is not None or line["sessions"] != whole:
+        said = checks.whole(line["sessions"], "sessions", 0, None)
+        if line["end"] is not True:
+            raise UsageError("it is neither an end nor anything else")
+        if self._begun is not None or said != self._whole():
             raise Damaged(
-                f"line {self._number} ends an export of {line['sessions']} session(s), but "
+                f"line {self._number} ends an export of {said} session(s), but "
                 f"lines are missing. {self._so_far()}"
             )
         self._ended = True
 
 
-def _session_copy(begun: dict[str, Any], rows: list[tuple[int, bytes]]) -> SessionCopy:
-    facts = Facts(
-        SessionState(begun["state"]),
-        int(begun["last"]),
-        len(rows),
-        sum(len(record) for _, record in rows),
-        None if begun["ttl_s"] is None else round(begun["ttl_s"] * 1000),
-        begun["expires_at_ms"],
-    )
-    keys = [(bytes.fromhex(digest), int(first), int(last)) for digest, first, last in begun["keys"]]
-    return SessionCopy(_text_bytes(begun, "session"), Copy(facts, rows, keys))
+def _shown(name: bytes) -> str:
+    """The session of a log in words."""
+    lane = next((lane for lane in (MEMORIES, SUMMARIES) if name.startswith(lane)), b"")
+    beside = {MEMORIES: "memories of ", SUMMARIES: "summaries of "}.get(lane, "")
+    return beside + repr(name[len(lane) :].decode("utf-8", "backslashreplace"))
 
 
 def _line(value: dict[str, Any]) -> str:
@@ -192,9 +219,11 @@ def _text_field(name: str, data: bytes) -> dict[str, str]:
 
 
 def _text_bytes(line: dict[str, Any], name: str) -> bytes:
-    if name in line:
-        return str(line[name]).encode("utf-8")
-    return base64.b64decode(line[f"{name}_b64"], validate=True)
+    if name not in line:
+        return base64.b64decode(line[f"{name}_b64"], validate=True)
+    if not isinstance(line[name], str):
+        raise UsageError(f"{name} must be text")
+    return str(line[name]).encode("utf-8")
 
 
 def _record_field(record: bytes) -> dict[str, Any]:
@@ -202,7 +231,7 @@ def _record_field(record: bytes) -> dict[str, Any]:
     try:
         value = json_value(record)
         record.decode("utf-8")
-        if json_bytes(value) == record:
+        if json_bytes(value) == record and not checks.is_too_deep({"record": value}, record):
             return {"record": value}
     except (ValueError, RecursionError):
         pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
+import zlib
 
 import httpx
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from holdfast.verify.faults.engine import paused
 from holdfast.verify.faults.files import MovedAway
 from tests.chat.people import COMMAND, Client
+from tests.exports import PAST_MS, export, head, session, wrong_files
 from tests.waiting import wait_until
 
 
@@ -110,6 +113,41 @@ def test_another_persons_export_is_loaded_as_ones_own_and_touches_nothing_else(r
     assert cut.status_code == 422
     assert "Nothing was loaded" in cut.json()["message"]
     assert other.ask("POST", "/api/load/short", content=export).status_code == 422
+
+
+def test_a_hostile_export_is_refused_and_loads_nothing(running, client):
+    person = client(running)
+    mine = f"u/{'0' * 32}/s/conversation-9"
+    message = {"id": 5, "role": [], "content": {}, "at": None}
+    body = json.dumps(message, separators=(",", ":")).encode()
+    forged = {"v": 1, "crc": f"{zlib.crc32(body):08x}", "msg": message}
+    files = {name: lines for name, lines in wrong_files().items() if None not in lines}
+    files["a forged record"] = export([head(mine, 1), {"seq": 1, "record": forged}])
+    files["more than a batch"] = export(
+        session(mine, ["x"]), session(mine.replace("9", "8"), ["y"] * 10_001)
+    )
+    for at, (name, lines) in enumerate(files.items()):
+        answer = person.ask(
+            "POST", f"/api/load/load-key-{at:08}", content="\n".join(lines).encode()
+        )
+        assert answer.status_code in {413, 422}, f"{name}: {answer.status_code} {answer.text}"
+        assert answer.json()["outcome"] == "not done"
+    assert person.get("/api/conversations") == []
+
+
+def test_what_has_expired_is_not_loaded_and_odd_sources_are_shown(running, client):
+    person = client(running)
+    begin = f"u/{'0' * 32}"
+    record = {"role": "memory", "content": "I have a dog", "from": {"conversation": {}, "seq": "x"}}
+    lines = export(
+        session(f"{begin}/s/conversation-9", ["SECRET"], ttl_s=60, expires_at_ms=PAST_MS),
+        [head(f"{begin}/memory", 1), {"seq": 1, "record": record}],
+    )
+    body = "\n".join(lines).encode()
+    loaded = person.ask("POST", "/api/load/load-key-0000-0001", content=body)
+    assert loaded.json() == {"conversations": 0, "messages": 0, "memories": 1}
+    assert [one["text"] for one in person.get("/api/memories")["memories"]] == ["I have a dog"]
+    assert "SECRET" not in person.ask("GET", "/api/export").text
 
 
 def test_sizes_are_bounded(running, client):

@@ -87,7 +87,7 @@ def test_a_load_can_be_repeated_and_refuses_what_differs(open_store: Opener):
         (lambda lines: lines[1:], UsageError, "line 1 "),
         (lambda lines: [*lines[:2], "not json"], UsageError, "line 3 "),
         (lambda lines: lines[:-1], Damaged, "cut short"),
-        (lambda lines: [*lines[:2], *lines[3:]], UsageError, "line 4"),
+        (lambda lines: [*lines[:2], *lines[3:]], UsageError, "line 3 .*must be 1, not 2"),
         (lambda lines: lines[:3] + lines[-1:], Damaged, "missing"),
         (lambda _: [], Damaged, "cut short"),
         (lambda _: ['{"holdfast_export":9}'], FormatTooNew, "Upgrade"),

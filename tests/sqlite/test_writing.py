@@ -66,8 +66,8 @@ def test_a_refused_write_does_not_take_its_group_with_it(store: Store):
         Pending(Append(b"s", [codec.encode(say("a"))])),
         Pending(Append(b"s", [codec.encode(say("b"))], expect=7)),
         Pending(Append(b"s", [codec.encode(say("c"))], expect=1)),
-        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k")),
-        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k")),
+        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k" * 16)),
+        Pending(Append(b"s", [codec.encode(say("d"))], key=b"k" * 16)),
     ]
     writer_of(store).commit(group)
     assert isinstance(group[1].error, Conflict)

@@ -81,7 +81,8 @@ def source_of(memory: Message) -> tuple[str, int]:
     made = memory.extra.get("from")
     if not isinstance(made, dict):
         return "", 0
-    return str(made.get("conversation", "")), int(made.get("seq", 0))
+    conversation, seq = made.get("conversation", ""), made.get("seq", 0)
+    return str(conversation), seq if isinstance(seq, int) else 0  # a loaded file may hold anything
 
 
 def call_and_result(call_id: str, query: str, looked: Looked) -> tuple[Message, Message]:

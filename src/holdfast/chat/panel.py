@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import codec
+from holdfast import codec, operations
 from holdfast.chat import bounds
 from holdfast.chat.answers import source_of
 from holdfast.chat.people import NAME, Person
@@ -144,7 +145,7 @@ async def load(store: AsyncStore, person: Person, lines: Iterable[str], key: str
     """Add what an export holds, as conversations of this person; once for each key.
 
     They get new ids, made from the key, so that nothing that is there is touched, whosever
-    export it is, and what was forgotten stays so.
+    export it is, and what was forgotten or has expired stays so.
     """
     copies = _copies(lines)
     moved = {
@@ -154,8 +155,7 @@ async def load(store: AsyncStore, person: Person, lines: Iterable[str], key: str
     }
     counts = {"conversations": 0, "messages": 0, "memories": 0}
     numbers: dict[tuple[str, int], int] = {}
-    for copy, conversation in copies:
-        messages = [codec.decode(record, seq) for seq, record in copy.copy.rows]
+    for messages, conversation in copies:
         if conversation and messages:
             ack = await store.append(person.session(moved[conversation]), messages, key=key)
             numbers |= {
@@ -163,17 +163,16 @@ async def load(store: AsyncStore, person: Person, lines: Iterable[str], key: str
             }
             counts["conversations"] += 1
             counts["messages"] += len(messages)
-    for copy, conversation in copies:
-        rows = [] if conversation else copy.copy.rows
-        texts = [_moved(codec.decode(record, seq), moved, numbers) for seq, record in rows]
+    for messages, conversation in copies:
+        texts = [] if conversation else [_moved(one, moved, numbers) for one in messages]
         if texts:
             await store.append(person.memory, texts, key=f"load/{key}")
             counts["memories"] += len(texts)
     return counts
 
 
-def _copies(lines: Iterable[str]) -> list[tuple[SessionCopy, str]]:
-    """Whole before anything is written: a file that was cut short loads nothing."""
+def _copies(lines: Iterable[str]) -> list[tuple[list[Message], str]]:
+    """Whole before anything is written: a file that was cut short or is damaged loads nothing."""
     try:
         whole = list(_read(lines))
     except (StoredDataError, UsageError) as error:
@@ -185,7 +184,21 @@ def _copies(lines: Iterable[str]) -> list[tuple[SessionCopy, str]]:
         raise UsageError("no conversation of this chat is in that file; nothing was loaded")
     if len(copies) > bounds.SESSIONS_MAX:
         raise LimitExceeded(f"more than {bounds.SESSIONS_MAX} conversations; nothing was loaded")
-    return copies
+    messages = [(_messages(copy), conversation) for copy, conversation in copies]
+    for one, _ in messages:
+        operations.encode_batch(one)  # so that none is refused after others were written
+    return messages
+
+
+def _messages(copy: SessionCopy) -> list[Message]:
+    """What can be seen of a session by now."""
+    expires_ms = copy.copy.facts.expires_ms
+    if expires_ms is not None and expires_ms <= time.time() * 1000:
+        return []
+    try:
+        return [codec.decode(record, seq) for seq, record in copy.copy.rows]
+    except StoredDataError as error:
+        raise UsageError(f"a message cannot be read: {error}. Nothing was loaded") from error
 
 
 def _read(lines: Iterable[str]) -> Iterator[SessionCopy]:

@@ -35,9 +35,10 @@ from holdfast.commands import (
     Rewrite,
     Slice,
     Written,
+    is_there,
     orphaned,
 )
-from holdfast.errors import Conflict, EngineFull, HoldfastError
+from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
 from holdfast.recall.commands import Candidate, Search
 
@@ -149,13 +150,7 @@ class Courses:
             yield from self._after_write([])
             return True
         there = answers.copied((yield from _ask(PRIMARY, self._requests.take(command.session))))
-        if answers.is_equal(there, command.copy):
-            return False
-        raise Conflict(
-            "a session of that name is there already, and differs. It was left as it is",
-            operation=command.operation,
-            backend=BACKEND,
-        )
+        return not is_there(there, command.copy, backend=BACKEND)
 
     def _derive(self, command: Derive) -> Course[Written]:
         [row] = yield from _ask(PRIMARY, self._entries.derive(command))

@@ -43,6 +43,8 @@ _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (
     # The longer prefix stands before the shorter.
     ("HF001", Refused, "the server no longer keeps what is required; nothing was written. Set it back"),
     ("40", Contended, "the server gave up in favour of another transaction; nothing was written. Try again"),
+    ("23514", UsageError, "no session can have such numbers; nothing was written"),
+    ("22", UsageError, "a value that the server cannot hold; nothing was written"),
     ("23505", Contended, "somebody else used that key at the same time; nothing was written. Try again"),
     ("53100", EngineFull, "the server's disk is full; nothing was written. Free some room and try again"),
     ("53200", EngineFull, "the server is out of memory; nothing was written. Try again, or write less at once"),

@@ -22,7 +22,7 @@ UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {t
 
 -- name: put
 SELECT {schema}.put(
-    {namespace}, %b, {terms}, %s, %b, %b, %b, %b::bigint, %b::bigint,
+    {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
     %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
 
 -- name: read

@@ -28,6 +28,7 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    floor_of,
     lanes_of,
 )
 from holdfast.errors import Conflict, EngineFull, HoldfastError
@@ -117,14 +118,13 @@ class Requests:
     def put(self, command: Put) -> Request:
         """See `Put`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
-        floor = rows[0][0] - 1 if rows else facts.last
         return self._write(
             "put",
             "load",
             command.session,
             facts.state.value,
-            floor,
-            floor + len(rows),
+            floor_of(command.copy, backend=BACKEND),
+            facts.last,
             sum(len(record) for _, record in rows),
             facts.ttl_ms,
             facts.expires_ms,
@@ -279,15 +279,6 @@ def copied(rows: Rows) -> Copy:
 def names(rows: Rows) -> list[bytes]:
     """Session names."""
     return [name for (name,) in rows]
-
-
-def is_equal(one: Copy, other: Copy) -> bool:
-    """Whether two sessions are the same in everything that moves."""
-    return (
-        one.facts == other.facts
-        and list(one.rows) == list(other.rows)
-        and sorted(one.keys) == sorted(other.keys)
-    )
 
 
 READS: Final[dict[type[Command[Any]], Any]] = {

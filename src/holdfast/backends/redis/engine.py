@@ -26,9 +26,8 @@ from holdfast.backends.redis.requests import (
     stage_request,
 )
 from holdfast.backends.redis.target import Address, Target
-from holdfast.commands import Copy, Look, Names, Put, Take
+from holdfast.commands import Copy, Look, Names, Put, Take, is_there
 from holdfast.errors import (
-    Conflict,
     EngineUnreachable,
     HoldfastError,
     OutcomeUnknown,
@@ -113,10 +112,10 @@ class Engine:
             yield from self.carry([take])
             there: Copy = take.outcome()
             if there.facts.state is not SessionState.NEVER:
-                return _is_there(there, command.copy)
+                return not is_there(there, command.copy, backend=BACKEND)
             staged = self.keys.staged(command.session, os.urandom(8).hex().encode())
-            yield from self._stage(command, staged)
             commit = put_request(command, self.keys, staged)
+            yield from self._stage(command, staged)
             yield from self.carry([commit])
             if commit.outcome() == b"put":
                 return True
@@ -129,12 +128,13 @@ class Engine:
     def _stage(self, command: Put, staged: tuple[bytes, bytes]) -> Steps[None]:
         """Not visible to anybody, and gone by itself if we are: a failure means not written."""
         log, keys = staged
+        last = command.copy.facts.last
         rows = (record for _, record in command.copy.rows)
         used = ([digest, b"%d %d" % (first, last)] for digest, first, last in command.copy.keys)
-        pieces = [(log, b"RPUSH", piece) for piece in _pieces(rows)]
-        pieces += [(keys, b"HSET", piece) for piece in _pieces(w for pair in used for w in pair)]
+        pieces = [(keys, b"HSET", piece) for piece in _pieces(w for pair in used for w in pair)]
+        pieces += [(log, b"RPUSH", piece) for piece in _pieces(rows)]
         for key, verb, words in pieces:
-            stage = stage_request(verb, key, STAGE_TTL_MS, words)
+            stage = stage_request(verb, key, STAGE_TTL_MS, last, words)
             yield from self.carry([stage])
             stage.outcome()
 
@@ -312,18 +312,3 @@ def _pieces(words: Iterator[bytes]) -> Iterator[list[bytes]]:
             piece, size = [], 0
     if piece:
         yield piece
-
-
-def _is_there(there: Copy, wanted: Copy) -> bool:
-    """False, since nothing is to be done, if it is equal; otherwise `Conflict`."""
-    if (
-        there.facts == wanted.facts
-        and list(there.rows) == list(wanted.rows)
-        and sorted(there.keys) == sorted(wanted.keys)
-    ):
-        return False
-    raise Conflict(
-        "a session of that name is there already, and differs. It was left as it is",
-        operation="load",
-        backend=BACKEND,
-    )

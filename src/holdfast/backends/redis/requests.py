@@ -26,8 +26,10 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    floor_of,
     lanes_of,
     orphaned,
+    unfit,
 )
 from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
 from holdfast.model import Durability, SessionState
@@ -264,31 +266,31 @@ def _take(command: Take, keys: Keys) -> Request:
     return Request(command.operation, scripts.TAKE, keys.session(command.session), (), _copy)
 
 
-def stage_request(verb: bytes, key: bytes, ttl_ms: int, words: Sequence[bytes]) -> Request:
+def stage_request(
+    verb: bytes, key: bytes, ttl_ms: int, last: int, words: Sequence[bytes]
+) -> Request:
     """Put words beside a session. It counts as no write: nobody sees it before the commit."""
-    return Request(
-        Put.operation, scripts.STAGE, (key,), [verb, b"%d" % ttl_ms, *words], lambda reply, _: reply
-    )
+    args = [verb, b"%d" % ttl_ms, b"%d" % last, *words]
+    return Request(Put.operation, scripts.STAGE, (key,), args, _fit)
 
 
 def put_request(command: Put, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
     """Commit what was staged; the result is what the script said: put, there or unstaged."""
     facts, rows = command.copy.facts, command.copy.rows
-    floor = rows[0][0] - 1 if rows else facts.last
     return Request(
         command.operation,
         scripts.PUT,
         (*keys.session(command.session), *staged),
         [
             b"%d" % facts.last,
-            b"%d" % floor,
+            b"%d" % floor_of(command.copy, backend=BACKEND),
             b"%d" % sum(len(record) for _, record in rows),
             _optional(facts.ttl_ms),
             _optional(facts.expires_ms),
             facts.state.value.encode(),
             b"%d" % len(command.copy.keys),
         ],
-        lambda reply, _: reply[0],
+        lambda reply, level: _fit(reply, level)[0],
         writes=True,
         name=command.session,
         index=keys.index,
@@ -343,6 +345,12 @@ def _checked(reply: Any) -> Any:
     trouble = _trouble(reply)
     if trouble is not None:
         raise trouble
+    return reply
+
+
+def _fit(reply: Any, _level: Durability) -> Any:
+    if _checked(reply)[0] == b"unfit":
+        raise unfit(reply[1].decode(), backend=BACKEND)
     return reply
 
 

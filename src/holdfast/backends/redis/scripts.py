@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,8 @@ from typing import Final
 from holdfast import limits
 
 _FOLDER: Final = Path(__file__).with_name("scripts")
+_BOUNDS: Final = re.compile(r"\b(NUMBER|TTL_MS|EXPIRES_MS)_MAX\b")
+"""Limits that scripts name; they are put in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Script:
 
 def _load(name: str, *parts: str) -> Script:
     texts = [_FOLDER.joinpath(f"{part}.lua").read_text("utf-8") for part in (*parts, name)]
-    source = "\n".join(texts).replace("NUMBER_MAX", str(limits.NUMBER_MAX)).encode()
+    source = _BOUNDS.sub(lambda bound: str(getattr(limits, bound[0])), "\n".join(texts)).encode()
     digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
     return Script(name, source, digest)
 

@@ -84,6 +84,7 @@ class Ledger(Tables):
 
     def sweep(self, now_ms: int, messages_max: int) -> bool:
         """Free the room of one expired session, which may be one that is remembered."""
+        self.flush()
         swept = super().sweep(now_ms, messages_max)
         if swept:
             self._rows.clear()
@@ -92,9 +93,7 @@ class Ledger(Tables):
     def flush(self) -> None:
         """Write what was added, in as few statements as can be."""
         values = self._unwritten
-        while len(values) > 3 * BULK_MAX:
-            self._execute(_BULK[-1], values[: 3 * BULK_MAX])
-            del values[: 3 * BULK_MAX]
-        if values:
-            self._execute(_BULK[len(values) // 3 - 1], values)
-            values.clear()
+        for at in range(0, len(values), 3 * BULK_MAX):
+            some = values[at : at + 3 * BULK_MAX]
+            self._execute(_BULK[len(some) // 3 - 1], some)
+        values.clear()

@@ -13,6 +13,7 @@ from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
     Refused,
+    UsageError,
 )
 
 BACKEND: Final = "sqlite"
@@ -42,6 +43,11 @@ _WORDS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str
         (apsw.CorruptError, apsw.FormatError),
         Damaged,
         "the database file is damaged; nothing was written. Keep a copy, then restore a backup",
+    ),
+    (
+        (apsw.ConstraintError,),
+        UsageError,
+        "no session can have such numbers; nothing was written",
     ),
     (
         (apsw.CantOpenError,),

@@ -26,10 +26,13 @@ from holdfast.commands import (
     Take,
     Written,
     check_expect,
+    floor_of,
+    is_there,
     lanes_of,
     orphaned,
+    unfit,
 )
-from holdfast.errors import Conflict, EngineFull
+from holdfast.errors import EngineFull
 from holdfast.model import Durability, SessionState
 from holdfast.recall.commands import Candidate, Extend, Followed, Position, Search
 
@@ -178,30 +181,41 @@ def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
     """Write a whole session, if there is none of that name."""
     if ledger.session(command.session) is not None:
         there = take(ledger, Take(command.session), now_ms)
-        if _equal(there, command.copy):
-            return False
-        raise Conflict(
-            "a session of that name is there already, and differs. It was left as it is",
-            operation=command.operation,
-            backend=BACKEND,
-        )
+        return not is_there(there, command.copy, backend=BACKEND)
     facts, rows = command.copy.facts, command.copy.rows
+    floor = _checked_floor(command.copy)
     row = ledger.add_session(command.session)
     row.ttl_ms, row.expires_ms, row.state = facts.ttl_ms, facts.expires_ms, facts.state.value
-    row.floor = row.last = rows[0][0] - 1 if rows else facts.last
+    row.floor = row.last = floor
+    if row.state_at(now_ms) is SessionState.EXPIRED:
+        row.last, rows = facts.last, ()
+        row.clear(SessionState.EXPIRED)
+    ledger.save(row)
     ledger.add_messages(row, [record for _, record in rows])
     for key in command.copy.keys:
         ledger.add_key(row, *key)
-    ledger.save(row)
     return True
 
 
-def _equal(one: Copy, other: Copy) -> bool:
-    return (
-        one.facts == other.facts
-        and list(one.rows) == list(other.rows)
-        and sorted(one.keys) == sorted(other.keys)
-    )
+def _checked_floor(copy: Copy) -> int:
+    """Decided first: what the constraints of the tables refuse fails the group, and goes again alone."""
+    facts, rows = copy.facts, copy.rows
+    floor = floor_of(copy, backend=BACKEND)
+    if not 0 <= floor <= facts.last <= limits.NUMBER_MAX:
+        raise unfit("a number that no message can have", backend=BACKEND)
+    if facts.state is SessionState.NEVER or (rows and facts.state is not SessionState.LIVE):
+        raise unfit(f"{facts.state.value} with {len(rows)} messages", backend=BACKEND)
+    if not all(1 <= first <= last <= facts.last for _, first, last in copy.keys):
+        raise unfit("a key of other messages than it has", backend=BACKEND)
+    if not _is_time(facts.ttl_ms, 1, limits.TTL_MS_MAX):
+        raise unfit("a time to live that nobody can give", backend=BACKEND)
+    if not _is_time(facts.expires_ms, 0, limits.EXPIRES_MS_MAX):
+        raise unfit("an expiry that no clock shows", backend=BACKEND)
+    return floor
+
+
+def _is_time(value_ms: int | None, low_ms: int, high_ms: int) -> bool:
+    return value_ms is None or low_ms <= value_ms <= high_ms
 
 
 def read(tables: Tables, command: Read, now_ms: int) -> Slice:

@@ -144,8 +144,8 @@ class Writer:
                 pending.reply = replace(pending.reply, scrubbed=not busy)
 
     def _explain(self, group: Sequence[Pending], error: apsw.Error, *, committing: bool) -> None:
-        if isinstance(error, apsw.FullError) and len(group) > 1:
-            for pending in group:  # the one that is too large must not take the others with it
+        if isinstance(error, apsw.FullError | apsw.ConstraintError) and len(group) > 1:
+            for pending in group:  # the one that is unfit or too large must not take others with it
                 self.commit((pending,))
             return
         for pending in group:

@@ -1,22 +1,49 @@
 -- Begin a session from what was staged beside it, under its old numbers, in one step.
 -- ARGV: 1 the session's name, 2 whether the index has it, 3 last, 4 floor, 5 bytes, 6 ttl or '',
 -- 7 expiry or '', 8 state, 9 how many keys. KEYS: 4 staged records, 5 staged keys, 6 the index, where it is on this node.
+
+-- Why this is no session, or nil.
+local function unfit(head)
+    if not (head.floor >= 0 and head.floor <= head.last and head.last <= NUMBER_MAX) then
+        return 'a number that no message can have'
+    end
+    local known = head.state == 'live' or head.state == 'expired' or head.state == 'forgotten'
+    if not known or head.state ~= 'live' and head.last > head.floor then
+        return head.state .. ' with ' .. whole(head.last - head.floor) .. ' messages'
+    end
+    if head.ttl and (head.ttl < 1 or head.ttl > TTL_MS_MAX)
+        or head.exp and (head.exp < 0 or head.exp > EXPIRES_MS_MAX) then
+        return 'a time to live or an expiry that nobody can give'
+    end
+    return nil
+end
+
 local head = read_head()
 if head.exists then
+    redis.call('UNLINK', KEYS[4], KEYS[5])
     touch(head)
     return { 'there' }
+end
+head.last, head.floor, head.bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+head.ttl, head.exp, head.state = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local why = unfit(head)
+if why then
+    redis.call('UNLINK', KEYS[4], KEYS[5])
+    return { 'unfit', why }
 end
 if not KEYS[6] and ARGV[2] ~= '1' then
     return { 'new' }
 end
-head.last, head.floor, head.bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-head.ttl, head.exp, head.state = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local keys = redis.call('HLEN', KEYS[5])
 if redis.call('LLEN', KEYS[4]) ~= head.last - head.floor or keys ~= tonumber(ARGV[9]) then
     return { 'unstaged' } -- the staged records have a time to live: this took longer
 end
 if KEYS[6] then
     redis.call('ZCARD', KEYS[6]) -- fails here, not half way, if another program has that key
+end
+if head.state == 'live' and head.exp and head.exp <= clock() then
+    head.state, head.floor, head.bytes = 'expired', head.last, 0 -- its records do not come back
+    redis.call('UNLINK', KEYS[4])
 end
 write_head(head)
 redis.call('UNLINK', KEYS[2], KEYS[3])
