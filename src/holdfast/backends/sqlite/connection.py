@@ -12,7 +12,7 @@ import apsw
 from holdfast.backends.queries import load_migrations
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import check_directory
-from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, UsageError
+from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
@@ -32,6 +32,7 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
             operation="connect",
             backend=BACKEND,
         )
+    _refuse_emptied(path, create=create)
     try:
         connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
         try:
@@ -42,6 +43,42 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
     except apsw.Error as error:
         raise mapped(error, "connect") from error
     return connection
+
+
+def _refuse_emptied(path: Path, *, create: bool) -> None:
+    """A database of no bytes is a new one, unless something says that it was there before.
+
+    SQLite itself would delete the -wal file of such a database, with all that is in it.
+    """
+    if not path.exists() or path.stat().st_size > 0:
+        return
+    log_file = Path(f"{path.resolve()}-wal")
+    if not create or (log_file.exists() and log_file.stat().st_size > 0):
+        raise _error(
+            Damaged,
+            f"{path} is empty, and it was not before: somebody cut it short. Nothing was written. "
+            "Keep a copy of it and of the -wal file beside it, then restore a backup",
+        )
+
+
+def close_as_it_is(connection: apsw.Connection) -> None:
+    """Close it without folding the -wal file in: the names may lead to other files by now."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
+
+
+def check_whole(connection: apsw.Connection, path: Path) -> None:
+    """Raise if pages are missing or make no sense; takes as long as reading the file."""
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except apsw.Error as error:
+        raise mapped(error, "connect") from error
+    if found != [("ok",)]:
+        raise _error(
+            Damaged,
+            f"{path} is damaged ({found[0][0]}). Nothing was written. Keep a copy of it and of the "
+            "-wal file beside it, then restore a backup",
+        )
 
 
 def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) -> apsw.Connection:

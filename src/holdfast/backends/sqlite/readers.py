@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,14 @@ class Readers:
                 connection.close()
             self._idle.clear()
 
+    def wait_returned(self, timeout_s: float) -> bool:
+        """After `close`: whether all that were lent came back in time."""
+        deadline_s = time.monotonic() + timeout_s
+        with self._returned:
+            while self._lent and time.monotonic() < deadline_s:
+                self._returned.wait(0.01)
+            return not self._lent
+
     def _take(self) -> Reader | None:
         """An idle reader, or None with the right to open one."""
         with self._returned:
@@ -74,6 +83,9 @@ class Readers:
                 self._lent -= 1
                 self._returned.notify()
             raise
+        # A reader that is the last to be closed must not fold in and delete a -wal file by its
+        # name: it may be another one by now.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection, Tables(connection, self._namespace)
 
     def _give_back(self, reader: Reader) -> None:

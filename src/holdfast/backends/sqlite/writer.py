@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from holdfast.model import Durability
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
+FRAMES_MAX: Final = 1000
+"""So many pages in the -wal file, and they are folded in."""
 
 
 class Writer:
@@ -41,6 +44,9 @@ class Writer:
         self._forgot = False
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
+        self.frames = 0
+        """In the -wal file after the last commit; 0 if that wrote nothing."""
+        connection.set_wal_hook(self._committed)
 
     def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
         """Apply a group in one transaction and sync it once.
@@ -48,6 +54,7 @@ class Writer:
         Where tables of the index are gone they are made anew, and it is applied again.
         """
         committing = False
+        self.frames = 0
         try:
             self._execute("BEGIN IMMEDIATE")
             self._apply(group)
@@ -76,9 +83,23 @@ class Writer:
             return error
         return None
 
+    def fold_in(self) -> None:
+        """Now and then move what is in the -wal file into the database.
+
+        Not inside COMMIT, as SQLite would: the files are looked at first, since pages that
+        somebody cut off would be moved as zeros.
+        """
+        if self.frames >= FRAMES_MAX:
+            with suppress(apsw.Error):  # then a later one does it; nothing depends on it
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
         self._connection.close()
+
+    def _committed(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self.frames = frames
+        return apsw.SQLITE_OK
 
     def _apply(self, group: Sequence[Pending]) -> None:
         now_ms = clock_ms()
@@ -114,6 +135,8 @@ class Writer:
             [(busy, _, _)] = self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except apsw.Error:
             busy = 1
+        else:
+            self.frames = self.frames if busy else 0
         finally:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
         for pending in group:
