@@ -36,7 +36,7 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
     try:
         connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
         try:
-            _make_ready_in_turn(connection, path, busy_timeout_s)
+            _make_ready_in_turn(connection, path, busy_timeout_s, create=create)
         except BaseException:
             connection.close()
             raise
@@ -50,10 +50,10 @@ def _refuse_emptied(path: Path, *, create: bool) -> None:
 
     SQLite itself would delete the -wal file of such a database, with all that is in it.
     """
-    if not path.exists() or path.stat().st_size > 0:
-        return
     log_file = Path(f"{path.resolve()}-wal")
-    if not create or (log_file.exists() and log_file.stat().st_size > 0):
+    # In this order: whoever makes the file just now writes to it before there is a log.
+    was_there = not create or (log_file.exists() and log_file.stat().st_size > 0)
+    if was_there and path.exists() and path.stat().st_size == 0:
         raise _error(
             Damaged,
             f"{path} is empty, and it was not before: somebody cut it short. Nothing was written. "
@@ -93,7 +93,9 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
     return connection
 
 
-def _make_ready_in_turn(connection: apsw.Connection, path: Path, busy_timeout_s: float) -> None:
+def _make_ready_in_turn(
+    connection: apsw.Connection, path: Path, busy_timeout_s: float, *, create: bool
+) -> None:
     """Several processes may make the file at once; SQLite itself does not wait at every step.
 
     The change to WAL asks for a lock while it holds another, which is refused at once.
@@ -101,20 +103,26 @@ def _make_ready_in_turn(connection: apsw.Connection, path: Path, busy_timeout_s:
     deadline_s = time.monotonic() + busy_timeout_s
     while True:
         try:
-            return _make_ready(connection, path)
+            return _make_ready(connection, path, create=create)
         except apsw.BusyError:
             if time.monotonic() > deadline_s:
                 raise
         time.sleep(0.001)
 
 
-def _make_ready(connection: apsw.Connection, path: Path) -> None:
+def _make_ready(connection: apsw.Connection, path: Path, *, create: bool) -> None:
     # One cut: between two reads of its own, another process may have made our tables.
     connection.execute("BEGIN")
     try:
         fresh = _whose(connection, path) == 0
     finally:
         connection.execute("ROLLBACK")
+    if fresh and not create:
+        raise _error(
+            Damaged,
+            f"{path} is there and has no tables: somebody emptied it, or deleted the -wal file "
+            "that held them. Nothing was written. Restore a backup",
+        )
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
     _migrate(connection, path)
     # Begins the -wal file, whose place is watched from now on.

@@ -34,9 +34,21 @@ def put_back(watch: Watch, harm: Harm) -> str | None:
 
     Raises EngineUnreachable where it may become possible later.
     """
+    try:
+        return _put_back(watch, harm)
+    except OSError as error:
+        raise EngineUnreachable(
+            f"{harm}, and it could not be put back ({error}). Nothing was written. This process "
+            "holds the deleted file open and tries again at the next call",
+            backend=BACKEND,
+        ) from error
+
+
+def _put_back(watch: Watch, harm: Harm) -> str | None:
     if not watch.log.holds_what_was_known():
         return f"{watch.names[File.LOG]} was cut short"
-    if not watch.log.agrees_with(watch.names[File.LOG]):
+    more = watch.log.compared_with(watch.names[File.LOG])
+    if more is None:
         return f"another program has written to a new {watch.names[File.LOG]}"
     index = look_up(os.fsencode(watch.names[File.INDEX]))
     database = look_up(os.fsencode(watch.names[File.DATABASE]), with_time=True)
@@ -52,8 +64,7 @@ def put_back(watch: Watch, harm: Harm) -> str | None:
             "close the other process, and this one puts the file back",
             backend=BACKEND,
         )
-    named = look_up(os.fsencode(watch.names[File.LOG]))
-    if named is None or named.identity != watch.log_file.identity:
+    if more <= 0 and watch.named_log() != watch.log_file.identity:
         _give_name(watch)
     return None
 
@@ -61,12 +72,18 @@ def put_back(watch: Watch, harm: Harm) -> str | None:
 def _give_name(watch: Watch) -> None:
     name = Path(watch.names[File.LOG])
     beside = name.with_name(f"{name.name}-{os.getpid()}")
-    mode = Path(watch.names[File.DATABASE]).stat().st_mode & 0o777
+    like = Path(watch.names[File.DATABASE]).stat()
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "wb") as file:  # noqa: PTH123
-        os.fchmod(descriptor, mode)
-        watch.log.copy_to(file)
-    beside.replace(name)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123
+            os.fchmod(descriptor, like.st_mode & 0o777)
+            if os.geteuid() == 0:  # as SQLite does, or the owner could not open it later
+                os.fchown(descriptor, like.st_uid, like.st_gid)
+            watch.log.copy_to(file)
+        beside.replace(name)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     folder = os.open(name.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

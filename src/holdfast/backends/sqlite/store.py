@@ -69,8 +69,8 @@ class Database:
         harm = self.watch.harm_now()
         if harm is None and self.writer.frames:
             harm = self.watch.log_harm(self.connection, self.writer.frames)
-            if harm is None:
-                self.writer.fold_in()
+            if harm is None and self.writer.fold_in():
+                return self.watch.harm()  # the database has changed now, and by us
         return harm
 
     def give_up(self, harm: Harm) -> None:
@@ -104,16 +104,18 @@ class Database:
         self._log_left = self.watch.named_log()
         return None
 
-    def put_back(self) -> None:
-        """Once more: the -wal file was there, and is not any more."""
+    def log_is_there(self) -> bool:
+        """Whether the -wal file that it left still has its name, if it left one."""
+        return self._log_left in {None, self.watch.named_log()}
+
+    def put_back_again(self) -> None:
+        """The -wal file that it left may have been deleted meanwhile."""
+        if self.log_is_there():
+            return
         lost = self._lost(Harm(File.LOG, self.watch.names[File.LOG], REPLACED))
         if lost is not None:
             self._log_left = None
             raise EngineUnreachable(f"{lost}. Nothing was written now", backend=BACKEND)
-
-    def is_continued_by(self, fresh: Database) -> bool:
-        """Whether a newer one has the -wal file that this one left, if there was one to leave."""
-        return self._log_left in {None, fresh.watch.log_file.identity}
 
     def retire(self) -> None:
         """Close it, and change no file: the names may lead to others by now."""
@@ -267,19 +269,31 @@ class SqliteBackend(SqliteSetup):
             if harm is not None and not old.retired:
                 old.give_up(harm)
             for _ in range(REOPENINGS_MAX):
-                fresh = self._open(create=False, check=True)
-                if old.is_continued_by(fresh):
+                fresh = self._continued(old)
+                if fresh is not None:
                     old.watch.close()
                     self._database = fresh
                     return fresh
-                fresh.retire()
-                fresh.watch.close()
-                old.put_back()
         raise EngineUnreachable(
             f"{self.path}: its -wal file was deleted again and again. Nothing was written. Find "
             "out who does that",
             backend=BACKEND,
         )
+
+    def _continued(self, old: Database) -> Database | None:
+        """A newer one with all that the old one left; None if that was deleted meanwhile."""
+        old.put_back_again()
+        try:
+            fresh = self._open(create=False, check=True)
+        except HoldfastError:
+            if old.log_is_there():
+                raise
+            return None
+        if old.log_is_there():
+            return fresh
+        fresh.retire()
+        fresh.watch.close()
+        return None
 
     def _open(self, *, create: bool, check: bool = False) -> Database:
         return Database(
@@ -308,7 +322,8 @@ def _read_at_once(database: Database, command: Command[R]) -> R:
             reply: R = steps.READS[type(command)](tables, command, clock_ms())
             return reply
         finally:
-            connection.execute("COMMIT")
+            if connection.in_transaction:  # an error may have ended it already
+                connection.execute("COMMIT")
 
 
 class AsyncSqliteBackend(SqliteSetup):

@@ -16,7 +16,6 @@ FRAME_HEADER_BYTES: Final = 24
 LOOKS_MAX: Final = 8
 NEAR_FRAMES: Final = 64
 TAIL_BYTES: Final = 64
-SEAM_BYTES: Final = TAIL_BYTES + FRAME_HEADER_BYTES
 UNKNOWN: Final = (0, b"", b"")
 COPY_BYTES: Final = 1 << 20
 
@@ -55,13 +54,17 @@ class Log:
         known, salts, tail = self._known
         if not 0 < known < frames <= known + NEAR_FRAMES:
             return False
-        for at in range(known, frames):
-            seam = os.pread(self._descriptor, SEAM_BYTES, self._end_of(at) - TAIL_BYTES)
-            if seam[TAIL_BYTES + 8 : TAIL_BYTES + 16] != salts:
+        size = self._frame_bytes
+        found = os.pread(
+            self._descriptor, TAIL_BYTES + (frames - known) * size, self._end_of(known) - TAIL_BYTES
+        )
+        if not found.startswith(tail) or len(found) != TAIL_BYTES + (frames - known) * size:
+            return False
+        for at in range(TAIL_BYTES + 8, len(found), size):
+            if found[at : at + 8] != salts:
                 return False
-            if at == known and not seam.startswith(tail):
-                return False
-        return self._remember(frames, salts)
+        self._known = (frames, salts, found[-TAIL_BYTES:])
+        return True
 
     def is_whole(self, connection: apsw.Connection) -> bool:
         """Whether all frames that the index knows of are there; slower, and always right.
@@ -71,7 +74,8 @@ class Log:
         for _ in range(LOOKS_MAX):
             frames, folded = _frames_by_index(connection)
             if self._holds(frames):
-                return frames == 0 or self._remember(frames, self._salts())
+                self._remember(frames)
+                return True
             if frames == folded:
                 self._known = UNKNOWN
                 return True
@@ -84,19 +88,25 @@ class Log:
         frames, salts, _ = self._known
         return frames == 0 or salts != self._salts() or self._holds(frames)
 
-    def agrees_with(self, name: str) -> bool:
-        """Whether a file is a copy of this one, of its beginning, or empty: nobody wrote to it."""
+    def compared_with(self, name: str) -> int | None:
+        """By how many bytes a file is longer, where one of the two begins like the other.
+
+        None where they differ: somebody else has begun that file.
+        """
         try:
             other = open(name, "rb")  # noqa: SIM115, PTH123
         except FileNotFoundError:
-            return True
+            return -self._size()
         with other:
+            more = os.fstat(other.fileno()).st_size - self._size()
             at = 0
-            while part := other.read(COPY_BYTES):
-                if part != os.pread(self._descriptor, len(part), at):
-                    return False
+            while (part := other.read(COPY_BYTES)) and (
+                ours := os.pread(self._descriptor, len(part), at)
+            ):
+                if not part.startswith(ours):
+                    return None
                 at += len(part)
-        return True
+        return more
 
     def copy_to(self, file: BinaryIO) -> None:
         """Everything, synced."""
@@ -107,19 +117,21 @@ class Log:
         file.flush()
         os.fsync(file.fileno())
 
-    def _remember(self, frames: int, salts: bytes) -> bool:
-        """What the next look goes by; whether the last frame has an end."""
-        tail = os.pread(self._descriptor, TAIL_BYTES, self._end_of(frames) - TAIL_BYTES)
-        whole = len(tail) == TAIL_BYTES
-        # Where a page ends in zeros, a hole could not be told from it: look closely next time.
-        self._known = (frames, salts, tail) if whole and any(tail) else UNKNOWN
-        return whole
+    def _remember(self, frames: int) -> None:
+        """What the next look goes by."""
+        self._known = (frames, self._salts(), self._tail(frames)) if frames else UNKNOWN
 
     def _holds(self, frames: int) -> bool:
+        known, before, tail = self._known
         salts = self._salts()
+        if salts == before and 0 < known <= frames and self._tail(known) != tail:
+            return False
         return self._size() >= self._end_of(frames) and all(
             self._frame(at)[8:16] == salts for at in range(1, frames + 1)
         )
+
+    def _tail(self, frames: int) -> bytes:
+        return os.pread(self._descriptor, TAIL_BYTES, self._end_of(frames) - TAIL_BYTES)
 
     def _salts(self) -> bytes:
         return os.pread(self._descriptor, 8, 16)

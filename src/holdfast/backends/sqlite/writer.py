@@ -83,15 +83,17 @@ class Writer:
             return error
         return None
 
-    def fold_in(self) -> None:
-        """Now and then move what is in the -wal file into the database.
+    def fold_in(self) -> bool:
+        """Now and then move what is in the -wal file into the database; whether it was tried.
 
         Not inside COMMIT, as SQLite would: the files are looked at first, since pages that
         somebody cut off would be moved as zeros.
         """
-        if self.frames >= FRAMES_MAX:
-            with suppress(apsw.Error):  # then a later one does it; nothing depends on it
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if self.frames < FRAMES_MAX:
+            return False
+        with suppress(apsw.Error):  # then a later one does it; nothing depends on it
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return True
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
