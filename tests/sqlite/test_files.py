@@ -213,14 +213,28 @@ def test_nothing_is_written_while_another_process_holds_the_old_files_and_later_
         assert texts(store.history("s")) == ["before", "after"] == left(path)
 
 
-def test_a_log_that_another_program_began_anew_is_not_overwritten_and_the_loss_is_said(path: Path):
+THEIRS = """
+import apsw, os, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute("CREATE TABLE theirs (x)")
+os._exit(0)  # without folding it in
+"""
+
+
+def test_a_log_that_another_program_began_is_not_overwritten_and_the_loss_is_said(path: Path):
+    holdfast.connect(f"sqlite:///{path}").close()  # the tables are in the database now
     with holdfast.connect(f"sqlite:///{path}") as store:
         store.append("s", say("before"))
         part(path, "wal").unlink()
-        part(path, "wal").write_bytes(b"theirs" * 1000)
+        part(path, "shm").unlink()
+        subprocess.run([sys.executable, "-c", THEIRS, str(path)], check=True)
+        theirs = part(path, "wal").read_bytes()
+        assert theirs
         with pytest.raises(HoldfastError, match=r"acknowledged lately may be lost"):
             store.append("s", say("unknown"))
-        assert part(path, "wal").read_bytes() == b"theirs" * 1000
+        assert part(path, "wal").read_bytes() == theirs
+        store.append("s", say("after"))
+        assert left(path)[-1] == "after"
 
 
 @pytest.mark.parametrize("to", [0, 32, 5000])
@@ -327,3 +341,28 @@ def test_two_stores_of_one_process_both_go_on(path: Path):
                     continue
         assert texts(one.history("s")) == texts(two.history("s")) == left(path)
         assert texts(one.history("s"))[-2:] == ["c", "c"]
+
+
+def test_a_copy_of_the_log_from_before_it_was_begun_again_does_not_bring_old_pages_back(path: Path):
+    old = path.with_name("old")
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        fill(store)
+        shutil.copy(part(path, "wal"), old)
+        fill(store)
+        old.replace(part(path, "wal"))
+        store.append("s", say("after"))
+        said = texts(store.history("s"))
+        assert len(said) == 241
+        assert left(path) == said
+
+
+def test_a_copy_of_the_log_from_before_a_forget_does_not_bring_it_back(path: Path):
+    old = path.with_name("old")
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("secret"))
+        shutil.copy(part(path, "wal"), old)
+        assert store.forget("s").scrubbed
+        old.replace(part(path, "wal"))
+        store.append("t", say("after"))
+        assert left(path) == []
+        assert b"secret" not in path.read_bytes() + part(path, "wal").read_bytes()

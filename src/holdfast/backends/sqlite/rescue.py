@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,34 +30,36 @@ To close one would drop every lock that this process has on the file, also of ot
 """
 
 
-def put_back(watch: Watch, harm: Harm) -> str | None:
+def put_back(watch: Watch, harm: Harm, is_sole: Callable[[], bool]) -> str | None:
     """Make the name of the -wal file lead to all of its frames again; or why that cannot be.
 
-    Raises EngineUnreachable where it may become possible later.
+    `is_sole` says whether nobody else has committed since our last commit, as the index knows
+    it. Raises EngineUnreachable where it may become possible later.
     """
     try:
-        return _put_back(watch, harm)
+        why = _obstacle(watch, harm, is_sole)
+        if why is None and watch.named_log() != watch.log_file.identity:
+            _give_name(watch)
     except OSError as error:
         raise EngineUnreachable(
             f"{harm}, and it could not be put back ({error}). Nothing was written. This process "
             "holds the deleted file open and tries again at the next call",
             backend=BACKEND,
         ) from error
+    return why
 
 
-def _put_back(watch: Watch, harm: Harm) -> str | None:
+def _obstacle(watch: Watch, harm: Harm, is_sole: Callable[[], bool]) -> str | None:
+    log_file, database_file = watch.names[File.LOG], watch.names[File.DATABASE]
     if not watch.log.holds_what_was_known():
-        return f"{watch.names[File.LOG]} was cut short"
-    more = watch.log.compared_with(watch.names[File.LOG])
-    if more is None:
-        return f"another program has written to a new {watch.names[File.LOG]}"
+        return f"{log_file} was cut short"
     index = look_up(os.fsencode(watch.names[File.INDEX]))
-    database = look_up(os.fsencode(watch.names[File.DATABASE]), with_time=True)
+    database = look_up(os.fsencode(database_file), with_time=True)
     if database is None or database.identity != watch.database.identity:
-        return f"{watch.names[File.DATABASE]} is another file now"
-    apart = index is None or index.identity != watch.index.identity
-    if apart and database.changed != watch.database.changed:
-        return f"another program has changed {watch.names[File.DATABASE]} since"
+        return f"{database_file} is another file now"
+    joined = index is not None and index.identity == watch.index.identity
+    if not joined and database.changed != watch.database.changed:
+        return f"another program has changed {database_file} since"
     if _others_have_it_open(watch):
         raise EngineUnreachable(
             f"{harm}, and another process has the database open. Nothing was written. What this "
@@ -64,8 +67,9 @@ def _put_back(watch: Watch, harm: Harm) -> str | None:
             "close the other process, and this one puts the file back",
             backend=BACKEND,
         )
-    if more <= 0 and watch.named_log() != watch.log_file.identity:
-        _give_name(watch)
+    # A copy of ours may be one of long ago; a file that somebody else began has their commits.
+    if not watch.log.begins_like(log_file) and not (joined and is_sole()):
+        return f"another program has written to a new {log_file}"
     return None
 
 

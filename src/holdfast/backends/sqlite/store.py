@@ -99,10 +99,13 @@ class Database:
             return f"{harm}. What is only in the old one is not in it"
         if harm.file is File.LOG and harm.cut:
             return f"{harm}. Writes acknowledged since it was last folded in may be lost"
-        if not harm.cut and (why := put_back(self.watch, harm)) is not None:
+        if not harm.cut and (why := put_back(self.watch, harm, self._is_sole)) is not None:
             return f"{harm}, and {why}. Writes acknowledged lately may be lost"
         self._log_left = self.watch.named_log()
         return None
+
+    def _is_sole(self) -> bool:
+        return not self.retired and self.writer.is_sole()
 
     def log_is_there(self) -> bool:
         """Whether the -wal file that it left still has its name, if it left one."""

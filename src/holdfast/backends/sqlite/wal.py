@@ -88,25 +88,19 @@ class Log:
         frames, salts, _ = self._known
         return frames == 0 or salts != self._salts() or self._holds(frames)
 
-    def compared_with(self, name: str) -> int | None:
-        """By how many bytes a file is longer, where one of the two begins like the other.
-
-        None where they differ: somebody else has begun that file.
-        """
+    def begins_like(self, name: str) -> bool:
+        """Whether a file is not there, is empty, or has the first bytes of this one and no others."""
         try:
             other = open(name, "rb")  # noqa: SIM115, PTH123
         except FileNotFoundError:
-            return -self._size()
+            return True
         with other:
-            more = os.fstat(other.fileno()).st_size - self._size()
             at = 0
-            while (part := other.read(COPY_BYTES)) and (
-                ours := os.pread(self._descriptor, len(part), at)
-            ):
-                if not part.startswith(ours):
-                    return None
+            while part := other.read(COPY_BYTES):
+                if part != os.pread(self._descriptor, len(part), at):
+                    return False
                 at += len(part)
-        return more
+        return True
 
     def copy_to(self, file: BinaryIO) -> None:
         """Everything, synced."""

@@ -83,6 +83,14 @@ class Writer:
             return error
         return None
 
+    def is_sole(self) -> bool:
+        """Whether nobody else has committed since our last commit."""
+        try:
+            self._execute("PRAGMA user_version").fetchall()  # looks at the index again
+        except apsw.Error:
+            return False
+        return self._ledger.is_current()
+
     def fold_in(self) -> bool:
         """Now and then move what is in the -wal file into the database; whether it was tried.
 
