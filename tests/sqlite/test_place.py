@@ -78,13 +78,6 @@ def test_a_deleted_file_is_named_and_never_replaced_by_an_empty_one(path: Path):
         assert list(path.parent.iterdir()) == []
 
 
-def test_a_deleted_log_file_alone_is_noticed(path: Path):
-    with holdfast.connect(f"sqlite:///{path}") as store:
-        store.append("s", say("before"))
-        Path(f"{path}-wal").unlink()
-        wait_until(lambda: refuses_to_write(store))
-
-
 def test_a_restored_backup_is_taken_up_after_it_was_said_once(path: Path):
     backup = path.with_name("backup.db")
     with holdfast.connect(f"sqlite:///{path}") as store:

@@ -12,7 +12,7 @@ import apsw
 from holdfast.backends.queries import load_migrations
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import check_directory
-from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, UsageError
+from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
@@ -32,16 +32,53 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
             operation="connect",
             backend=BACKEND,
         )
+    _refuse_emptied(path, create=create)
     try:
         connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
         try:
-            _make_ready_in_turn(connection, path, busy_timeout_s)
+            _make_ready_in_turn(connection, path, busy_timeout_s, create=create)
         except BaseException:
             connection.close()
             raise
     except apsw.Error as error:
         raise mapped(error, "connect") from error
     return connection
+
+
+def _refuse_emptied(path: Path, *, create: bool) -> None:
+    """A database of no bytes is a new one, unless something says that it was there before.
+
+    SQLite itself would delete the -wal file of such a database, with all that is in it.
+    """
+    log_file = Path(f"{path.resolve()}-wal")
+    # In this order: whoever makes the file just now writes to it before there is a log.
+    was_there = not create or (log_file.exists() and log_file.stat().st_size > 0)
+    if was_there and path.exists() and path.stat().st_size == 0:
+        raise _error(
+            Damaged,
+            f"{path} is empty, and it was not before: somebody cut it short. Nothing was written. "
+            "Keep a copy of it and of the -wal file beside it, then restore a backup",
+        )
+
+
+def close_as_it_is(connection: apsw.Connection) -> None:
+    """Close it without folding the -wal file in: the names may lead to other files by now."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
+
+
+def check_whole(connection: apsw.Connection, path: Path) -> None:
+    """Raise if pages are missing or make no sense; takes as long as reading the file."""
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except apsw.Error as error:
+        raise mapped(error, "connect") from error
+    if found != [("ok",)]:
+        raise _error(
+            Damaged,
+            f"{path} is damaged ({found[0][0]}). Nothing was written. Keep a copy of it and of the "
+            "-wal file beside it, then restore a backup",
+        )
 
 
 def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) -> apsw.Connection:
@@ -56,7 +93,9 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
     return connection
 
 
-def _make_ready_in_turn(connection: apsw.Connection, path: Path, busy_timeout_s: float) -> None:
+def _make_ready_in_turn(
+    connection: apsw.Connection, path: Path, busy_timeout_s: float, *, create: bool
+) -> None:
     """Several processes may make the file at once; SQLite itself does not wait at every step.
 
     The change to WAL asks for a lock while it holds another, which is refused at once.
@@ -64,20 +103,26 @@ def _make_ready_in_turn(connection: apsw.Connection, path: Path, busy_timeout_s:
     deadline_s = time.monotonic() + busy_timeout_s
     while True:
         try:
-            return _make_ready(connection, path)
+            return _make_ready(connection, path, create=create)
         except apsw.BusyError:
             if time.monotonic() > deadline_s:
                 raise
         time.sleep(0.001)
 
 
-def _make_ready(connection: apsw.Connection, path: Path) -> None:
+def _make_ready(connection: apsw.Connection, path: Path, *, create: bool) -> None:
     # One cut: between two reads of its own, another process may have made our tables.
     connection.execute("BEGIN")
     try:
         fresh = _whose(connection, path) == 0
     finally:
         connection.execute("ROLLBACK")
+    if fresh and not create:
+        raise _error(
+            Damaged,
+            f"{path} is there and has no tables: somebody emptied it, or deleted the -wal file "
+            "that held them. Nothing was written. Restore a backup",
+        )
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
     _migrate(connection, path)
     # Begins the -wal file, whose place is watched from now on.

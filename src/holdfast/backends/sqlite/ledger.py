@@ -33,8 +33,12 @@ class Ledger(Tables):
     def begin(self) -> None:
         """Rows are remembered only while no other connection has written since our commit."""
         self.is_clean = False
-        if self._connection.data_version() != self._version or len(self._rows) > ROWS_MAX:
+        if not self.is_current() or len(self._rows) > ROWS_MAX:
             self._rows.clear()
+
+    def is_current(self) -> bool:
+        """Whether no other connection has written since our commit, as far as this one knows."""
+        return self._connection.data_version() == self._version
 
     def committed(self) -> None:
         """What is remembered is what is stored."""

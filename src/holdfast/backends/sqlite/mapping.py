@@ -55,6 +55,10 @@ _WORDS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str
         "the database file cannot be opened; nothing was written",
     ),
 )
+_CUT: Final = (
+    "a file of the database is shorter than it should be: somebody cut it; nothing was written. "
+    "Keep a copy, then restore a backup"
+)
 _FAILED: Final = "the engine failed; nothing was written"
 _COMMIT_FAILED: Final = (
     "the commit failed on its way to the disk. It may or may not have happened: "
@@ -78,6 +82,8 @@ def mapped(error: apsw.Error, operation: str, *, committing: bool = False) -> Ho
 
 
 def _kind_and_words(error: apsw.Error) -> tuple[type[HoldfastError], str]:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:
+        return Damaged, _CUT
     for theirs, ours, words in _WORDS:
         if isinstance(error, theirs):
             return ours, words

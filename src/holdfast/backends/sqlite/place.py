@@ -1,9 +1,8 @@
-"""Where the file is: on what file system, and whether it is still the one that was opened."""
+"""Where the file is: on what file system, and what that means for an ack."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,8 @@ MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs"}
 )
-RECENT_S: Final = 0.01
+EXACT_FILE_SYSTEMS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+"""Here a change of a folder is seen at once, in its time; others may remember an old one."""
 CONTAINER_FILE_SYSTEMS: Final = frozenset({"overlay", "aufs"})
 
 
@@ -65,50 +65,3 @@ def check_directory(path: Path) -> None:
 
 def _is_read_only_mount(directory: Path) -> bool:
     return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
-
-
-class Watch:
-    """Whether the files of an open database are still where they were opened.
-
-    A file that is unlinked or moved stays writable for whoever holds it open, and what is
-    written then is lost with the process. So before each write the names are looked up
-    again: they must still lead to the files that were opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        found = path.stat()
-        self._path = str(path)
-        self._log = f"{path}-wal"
-        self._device, self._inode = found.st_dev, found.st_ino
-        self._seen_s = -RECENT_S
-
-    def missing(self) -> str | None:
-        """The name that no longer leads to its file, or None if all is well.
-
-        Each write asks, so mostly only whether the database's name is there: that notices a
-        directory that was moved or removed. Every few milliseconds it looks more closely.
-        """
-        now_s = time.monotonic()
-        if now_s - self._seen_s < RECENT_S and os.access(self._path, os.F_OK):
-            return None
-        gone = self._look()
-        self._seen_s = -RECENT_S if gone else now_s
-        return gone
-
-    def missing_lately(self) -> str | None:
-        """The same for readers, who need not look at all when all was well a moment ago."""
-        return None if time.monotonic() - self._seen_s < RECENT_S else self.missing()
-
-    def _look(self) -> str | None:
-        """Is the database the same file, and is its -wal file there?
-
-        Of the -wal file only the name is looked up: a stat of it between writes was seen
-        to make each of them about a third slower.
-        """
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 - Path.stat() costs twice as much
-        except OSError:
-            return self._path
-        if found.st_ino != self._inode or found.st_dev != self._device:
-            return self._path
-        return None if os.access(self._log, os.F_OK) else self._log

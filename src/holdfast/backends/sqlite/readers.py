@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.errors import EngineUnreachable, StoreClosed
 
 READERS_MAX: Final = 8
 READER_TIMEOUT_S: Final = 30.0
+RETURN_POLL_S: Final = 0.001
 
 R = TypeVar("R")
 Reader = tuple[apsw.Connection, Tables]
@@ -66,10 +68,20 @@ class Readers:
             while True:
                 self._idle.pop()[0].close()
 
+    def wait_returned(self, timeout_s: float) -> bool:
+        """After `close`: whether all that were lent came back in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while self._slots.held and time.monotonic() < deadline_s:
+            time.sleep(RETURN_POLL_S)
+        return not self._slots.held
+
     def _taken(self) -> Reader:
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
         with suppress(IndexError):  # other threads take, too
             return self._idle.pop()
         connection = open_connection(self._path, busy_timeout_s=self._busy_timeout_s)
+        # A reader that is the last to be closed must not fold in and delete a -wal file by its
+        # name: it may be another one by now.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection, Tables(connection, self._namespace)

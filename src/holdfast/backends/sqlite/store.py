@@ -26,22 +26,32 @@ from holdfast.backends.group_commit import (
     wake_each,
 )
 from holdfast.backends.sqlite import entries, steps
-from holdfast.backends.sqlite.connection import open_database
+from holdfast.backends.sqlite.connection import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.place import (
     CONTAINER_FILE_SYSTEMS,
-    Watch,
+    EXACT_FILE_SYSTEMS,
     durability_on,
     file_system_here,
 )
 from holdfast.backends.sqlite.readers import READERS_MAX, Readers
+from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
+from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
 from holdfast.backends.sqlite.writer import Pending, Writer
 from holdfast.commands import Command
-from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied, StoreClosed
+from holdfast.errors import (
+    EngineUnreachable,
+    HoldfastError,
+    NotApplied,
+    OutcomeUnknown,
+    StoreClosed,
+)
 from holdfast.model import Durability
 
 R = TypeVar("R")
+RETURN_TIMEOUT_S: Final = 5.0
+REOPENINGS_MAX: Final = 4
 
 GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
 QUEUE_TIMEOUT_S: Final = 60.0
@@ -50,27 +60,109 @@ CLOSE_POLL_S: Final = 0.001
 
 
 class Database:
-    """One opened file: its writer, its readers, and where its files were when it was opened."""
+    """One opened file: its writer, its readers, and which files they have open."""
 
     def __init__(
-        self, path: Path, namespace: bytes, *, create: bool, busy_timeout_s: float
+        self, path: Path, namespace: bytes, *, create: bool, check: bool, busy_timeout_s: float
     ) -> None:
-        connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
+        self.connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
         self.file_system = file_system_here(path)
         self.durability = durability_on(self.file_system)
-        self.watch = Watch(path)
+        try:
+            exact_times = self.file_system in EXACT_FILE_SYSTEMS
+            self.watch = Watch(path, self.connection, exact_times=exact_times)
+            if check:
+                check_whole(self.connection, path)
+        except BaseException:
+            close_as_it_is(self.connection)
+            raise
         self.writer = Writer(
-            connection,
+            self.connection,
             namespace,
             level=self.durability,
             busy_timeout_s=busy_timeout_s,
         )
         self.readers = Readers(path, namespace, busy_timeout_s=busy_timeout_s)
+        self.retired = False
+        self._log_left: Identity | None = None
+
+    def commit(self, group: Sequence[Pending]) -> Harm | None:
+        """Apply a group, then look whether its files are still those that have the names."""
+        self.writer.commit(group)
+        harm = self.watch.harm_now()
+        if harm is None and self.writer.frames:
+            harm = self.watch.log_harm(self.connection, self.writer.frames)
+            if harm is None and self.writer.fold_in():
+                return self.watch.harm()  # the database has changed now, and by us
+        return harm
+
+    def give_up(self, harm: Harm) -> None:
+        """Never use it again; raise if acknowledged writes may be lost with it.
+
+        While no file has the database's name, nothing is given up: it may come back.
+        """
+        if harm.file is File.DATABASE and harm.gone:
+            raise EngineUnreachable(
+                f"{harm}. Nothing was written. Put it back; an empty one is not created in its "
+                "place",
+                backend=BACKEND,
+            )
+        lost = self._lost(harm)
+        self.retire()
+        if lost is not None:
+            raise EngineUnreachable(
+                f"{lost}. Nothing was written now, and the next call goes on with the files that "
+                "are there then",
+                backend=BACKEND,
+            )
+
+    def _lost(self, harm: Harm) -> str | None:
+        """What is lost, in words; None if all that was acknowledged is in files with names."""
+        if harm.file is File.DATABASE and not harm.cut:
+            return f"{harm}. What is only in the old one is not in it"
+        if harm.file is File.LOG and harm.cut:
+            return f"{harm}. Writes acknowledged since it was last folded in may be lost"
+        if not harm.cut and (why := put_back(self.watch, harm, self._is_sole)) is not None:
+            return f"{harm}, and {why}. Writes acknowledged lately may be lost"
+        self._log_left = self.watch.named_log()
+        return None
+
+    def _is_sole(self) -> bool:
+        return not self.retired and self.writer.is_sole()
+
+    def log_is_there(self) -> bool:
+        """Whether the -wal file that it left still has its name, if it left one."""
+        return self._log_left in {None, self.watch.named_log()}
+
+    def put_back_again(self) -> None:
+        """The -wal file that it left may have been deleted meanwhile."""
+        if self.log_is_there():
+            return
+        lost = self._lost(Harm(File.LOG, self.watch.names[File.LOG], REPLACED))
+        if lost is not None:
+            self._log_left = None
+            raise EngineUnreachable(f"{lost}. Nothing was written now", backend=BACKEND)
+
+    def retire(self) -> None:
+        """Close it, and change no file: the names may lead to others by now."""
+        self.retired = True
+        self.readers.close()
+        self.readers.wait_returned(RETURN_TIMEOUT_S)
+        close_as_it_is(self.connection)
 
     def close(self) -> None:
-        """Close every connection."""
-        self.readers.close()
-        self.writer.close()
+        """Close every connection; raise if acknowledged writes are lost with them."""
+        harm = None if self.retired else self.watch.harm()
+        try:
+            if harm is not None and harm.file is not File.DATABASE:
+                self.give_up(harm)
+        finally:
+            if harm is not None and not self.retired:
+                self.retire()
+            self.watch.close()
+            if not self.retired:
+                self.readers.close()
+                self.writer.close()
 
 
 class SqliteSetup:
@@ -110,7 +202,6 @@ class SqliteBackend(SqliteSetup):
         self._namespace = namespace
         self._busy_timeout_s = busy_timeout_s
         self._process = os.getpid()
-        self._gone = False
         self._closed = False
         self._opening = threading.Lock()
         self._writing = threading.Lock()
@@ -213,15 +304,35 @@ class SqliteBackend(SqliteSetup):
 
     def _commit(self, group: Sequence[Pending]) -> None:
         try:
-            gone = self._database.watch.missing()
-            database = self._database if gone is None else self._opened(gone)
-            database.writer.commit(group)
+            database = self._healed(self._database.watch.harm_now())
+            harm = database.commit(group)
         except HoldfastError as error:
             for pending in group:
                 pending.error = error
+            return
+        if harm is not None:
+            self._doubt(group, harm)
+
+    def _doubt(self, group: Sequence[Pending], harm: Harm) -> None:
+        """It went into files that lost their names: an ack only if they have them again."""
+        try:
+            self._healed(harm)
+        except HoldfastError as error:
+            for pending in group:
+                if pending.error is None:
+                    pending.error = OutcomeUnknown(
+                        f"{harm}, while this was written. It may or may not be kept: retry it "
+                        f"with the same key ({error})",
+                        operation=pending.command.operation,
+                        backend=BACKEND,
+                    )
+                    pending.error.__cause__ = error
 
     def _read(self, command: Command[R]) -> R:
-        database = self._opened(self._database.watch.missing_lately())
+        database = self._database
+        if (harm := database.watch.harm_lately()) is not None or database.retired:
+            with self._writing:
+                database = self._healed(self._database.watch.harm_lately() or harm)
         try:
             try:
                 return _read_at_once(database, command)
@@ -233,35 +344,58 @@ class SqliteBackend(SqliteSetup):
                 return _read_at_once(database, command)
         except apsw.Error as error:
             raise mapped(error, command.operation) from error
+        except StoreClosed:
+            if database.retired and not self._closed:
+                return self._read(command)
+            raise
 
-    def _opened(self, gone: str | None) -> Database:
-        """The database, if its files are where they were; says so once when they are not."""
-        if gone is None:
-            self._gone = False
+    def _healed(self, harm: Harm | None) -> Database:
+        """The database with its files where they were, or others that came into their place.
+
+        Whoever calls it keeps every writer out.
+        """
+        if harm is None and not self._database.retired:
             return self._database
         with self._opening:
-            if self._gone and not self._closed:
-                return self._reopen()
-            self._gone = True
+            if self._closed:
+                self._refuse()
+            old = self._database
+            if harm is not None and not old.retired:
+                old.give_up(harm)
+            for _ in range(REOPENINGS_MAX):
+                fresh = self._continued(old)
+                if fresh is not None:
+                    old.watch.close()
+                    self._database = fresh
+                    return fresh
         raise EngineUnreachable(
-            f"{gone} is no longer the file that this store opened: it was moved or deleted. "
-            "Nothing was written. Put it back; an empty one is not created in its place",
+            f"{self.path}: its -wal file was deleted again and again. Nothing was written. Find "
+            "out who does that",
             backend=BACKEND,
         )
 
-    def _reopen(self) -> Database:
-        """Another file has come into the place, such as a restored backup: go on with it.
+    def _continued(self, old: Database) -> Database | None:
+        """A newer one with all that the old one left; None if that was deleted meanwhile."""
+        old.put_back_again()
+        try:
+            fresh = self._open(create=False, check=True)
+        except HoldfastError:
+            if old.log_is_there():
+                raise
+            return None
+        if old.log_is_there():
+            return fresh
+        fresh.retire()
+        fresh.watch.close()
+        return None
 
-        The old connections close when nobody uses them any more.
-        """
-        old, self._database = self._database, self._open(create=False)
-        old.readers.close()
-        self._gone = False
-        return self._database
-
-    def _open(self, *, create: bool) -> Database:
+    def _open(self, *, create: bool, check: bool = False) -> Database:
         return Database(
-            self.path, self._namespace, create=create, busy_timeout_s=self._busy_timeout_s
+            self.path,
+            self._namespace,
+            create=create,
+            check=check,
+            busy_timeout_s=self._busy_timeout_s,
         )
 
     def _refuse(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from holdfast.model import Durability
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
+FRAMES_MAX: Final = 1000
+"""So many pages in the -wal file, and they are folded in."""
 UNANSWERED: Final = object()
 
 
@@ -62,6 +65,9 @@ class Writer:
         self._forgot = False
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
+        self.frames = 0
+        """In the -wal file after the last commit; 0 if that wrote nothing."""
+        connection.set_wal_hook(self._committed)
 
     def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
         """Apply a group in one transaction and sync it once.
@@ -69,6 +75,7 @@ class Writer:
         Where tables of the index are gone they are made anew, and it is applied again.
         """
         committing = False
+        self.frames = 0
         try:
             if self._connection.in_transaction or not self._ledger.is_clean:
                 self._roll_back()  # an interrupt came in the way of it
@@ -99,9 +106,33 @@ class Writer:
             return error
         return None
 
+    def is_sole(self) -> bool:
+        """Whether nobody else has committed since our last commit."""
+        try:
+            self._execute("PRAGMA user_version").fetchall()  # looks at the index again
+        except apsw.Error:
+            return False
+        return self._ledger.is_current()
+
+    def fold_in(self) -> bool:
+        """Now and then move what is in the -wal file into the database; whether it was tried.
+
+        Not inside COMMIT, as SQLite would: the files are looked at first, since pages that
+        somebody cut off would be moved as zeros.
+        """
+        if self.frames < FRAMES_MAX:
+            return False
+        with suppress(apsw.Error):  # then a later one does it; nothing depends on it
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        return True
+
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
         self._connection.close()
+
+    def _committed(self, _connection: apsw.Connection, _name: str, frames: int) -> int:
+        self.frames = frames
+        return apsw.SQLITE_OK
 
     def _apply(self, group: Sequence[Pending]) -> None:
         now_ms = clock_ms()
@@ -137,6 +168,8 @@ class Writer:
             [(busy, _, _)] = self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except apsw.Error:
             busy = 1
+        else:
+            self.frames = self.frames if busy else 0
         finally:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
         for pending in group:
