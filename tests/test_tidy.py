@@ -79,7 +79,12 @@ def test_a_file_keeps_to_its_room(file: Path):
             assert room(target) not in KIT_ROOMS, f"the store imports the kit: {target}"
         if here.startswith("holdfast.backends."):
             other = target.split(".")[2:3] if target.startswith("holdfast.backends.") else []
-            shared = not other or other[0] in {here.split(".")[2], "queries"}
+            shared = not other or other[0] in {
+                here.split(".")[2],
+                "group_commit",
+                "queries",
+                "slots",
+            }
             assert shared, f"a backend imports another: {target}"
         if here.startswith("holdfast.verify.judge"):
             ours = target.startswith("holdfast.") and not target.startswith(
