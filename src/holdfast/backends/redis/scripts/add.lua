@@ -33,6 +33,24 @@ local function set_ttl(head)
     head.exp = head.ttl and clock() + head.ttl + 1 or nil
 end
 
+-- Summaries expire with their session, unless they have expired or are gone already. They are in
+-- its slot. Not declared, and a failure is no matter: while a slot moves, a key that is not there
+-- cannot even be asked for, and a summary that expires too early is made again.
+local function move_expiry(head, before)
+    local beside = string.sub(KEYS[1], 1, -5) .. 'summaries:'
+    local kept = redis.pcall('HMGET', beside .. 'head', 'state', 'exp')
+    if kept.err or kept[1] ~= 'live' or kept[2] ~= (before and whole(before) or false) then
+        return
+    end
+    if head.exp then
+        redis.pcall('HSET', beside .. 'head', 'ttl', whole(head.ttl), 'exp', whole(head.exp))
+        redis.pcall('PEXPIREAT', beside .. 'log', whole(head.exp))
+    else
+        redis.pcall('HDEL', beside .. 'head', 'ttl', 'exp')
+        redis.pcall('PERSIST', beside .. 'log')
+    end
+end
+
 -- Number and add the records; returns the first number.
 local function add(head)
     local first, had_exp = head.last + 1, head.exp
@@ -47,6 +65,9 @@ local function add(head)
     if head.state == 'live' and head.floor == head.was_floor and not had_exp and not head.exp then
         redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
         return first
+    end
+    if head.state == 'live' and head.floor == head.was_floor and head.exp ~= had_exp then
+        move_expiry(head, had_exp)
     end
     head.state = 'live'
     write_head(head)
