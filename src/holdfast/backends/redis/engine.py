@@ -14,19 +14,19 @@ from typing import Any, Final
 from holdfast.backends.redis.edges import Link, Shut, Steps, Talk
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.listing import Listing
 from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.nodes import Nodes
 from holdfast.backends.redis.requests import (
     Request,
-    is_new,
     pack,
-    plain_request,
     put_request,
     request_for,
     stage_request,
+    ticket_of,
 )
 from holdfast.backends.redis.target import Address, Target
-from holdfast.commands import Copy, Look, Names, Put, Take
+from holdfast.commands import Copy, Names, Put, Take
 from holdfast.errors import (
     Conflict,
     EngineUnreachable,
@@ -38,7 +38,6 @@ from holdfast.model import Durability, SessionState
 
 ATTEMPTS_MAX: Final = 5
 """How often a request is sent again after an answer that says it was not carried out."""
-NAMES_PAGE: Final = 500
 STAGE_RECORDS: Final = 1000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 STAGE_TTL_MS: Final = 600_000
@@ -53,6 +52,7 @@ class Engine:
         self.target = target
         self.keys = Keys(target.namespace)
         self.nodes = Nodes(target)
+        self._listing = Listing(self.keys, self.carry)
 
     def carry(self, requests: Sequence[Request]) -> Steps[None]:
         """Settle every request. One that was surely not carried out may be sent again."""
@@ -77,34 +77,8 @@ class Engine:
         )
 
     def names(self, command: Names) -> Steps[list[bytes]]:
-        """A page of session names; the index may know more names than there are sessions."""
-        found: list[bytes] = []
-        low = b"[" + command.prefix
-        if command.after is not None and command.after >= command.prefix:
-            low = b"(" + command.after
-        high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
-        while len(found) < command.limit:
-            request = plain_request(
-                command.operation,
-                *(b"ZRANGEBYLEX", self.keys.index, low, high, b"LIMIT", b"0", b"%d" % NAMES_PAGE),
-                key=self.keys.index,
-            )
-            yield from self.carry([request])
-            page: list[bytes] = request.outcome()
-            found += yield from self._with_a_trace(page, gone=command.gone)
-            if len(page) < NAMES_PAGE:
-                break
-            low = b"(" + page[-1]
-        return found[: command.limit]
-
-    def _with_a_trace(self, names: Sequence[bytes], *, gone: bool) -> Steps[list[bytes]]:
-        """Those that are live, or with `gone` those that ever were."""
-        looks = [request_for(Look(name), self.keys) for name in names]
-        yield from self.carry(looks)
-        states = [look.outcome().state for look in looks]
-        if gone:
-            return [n for n, s in zip(names, states, strict=True) if s is not SessionState.NEVER]
-        return [n for n, s in zip(names, states, strict=True) if s is SessionState.LIVE]
+        """A page of session names."""
+        return self._listing.names(command)
 
     def put(self, command: Put) -> Steps[bool]:
         """Write a whole session: staged beside its place in pieces, then committed in one step."""
@@ -208,8 +182,8 @@ class Engine:
         request.address, request.asking = None, False
         if isinstance(reply, Exception):
             self._refused(request, reply, last=last)
-        elif is_new(reply):
-            request.indexed = None
+        elif (ticket := ticket_of(reply)) is not None:
+            request.indexed, request.ticket = None, ticket
         else:
             _settle(request, reply, level.durability)
 
@@ -232,17 +206,14 @@ class Engine:
             request.settle(error=mapped(error, request.operation, writes=request.writes))
 
     def _index(self, requests: Sequence[Request]) -> Steps[None]:
-        """Write names of new sessions into the index, where it is on another node than they are."""
+        """Write names into the index that their sessions are to be found in it, before those are."""
         if not requests:
             return
-        index = self.keys.index
-        members = [word for request in requests for word in (b"0", request.name or b"")]
-        add = plain_request("append", b"ZADD", index, *members, key=index, writes=True)
-        yield from self.carry([add])
+        error = yield from self._listing.add(requests)
         for request in requests:
             request.indexed = True
-            if add.error is not None:
-                request.settle(error=_not_indexed(add.error, request.operation))
+            if error is not None:
+                request.settle(error=_not_indexed(error, request.operation))
 
 
 def _settle(request: Request, reply: Any, level: Durability) -> None:

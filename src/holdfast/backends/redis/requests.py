@@ -35,6 +35,9 @@ from holdfast.recall.commands import Extend, Followed, Position, Search
 
 Parse = Callable[[Any, Durability], Any]
 NEVER: Final = Facts(SessionState.NEVER)
+NO_TICKET: Final = b"0"
+NEW_TICKET: Final = b"1"
+"""Of a session that never was; one that was taken out of the index has one of its own."""
 
 
 class Request:
@@ -42,7 +45,7 @@ class Request:
 
     __slots__ = (
         "address", "alone", "args", "asking", "beside", "error", "index", "indexed", "keys", "name",
-        "operation", "parse", "plain", "result", "script", "settled", "writes",
+        "operation", "parse", "plain", "result", "script", "settled", "ticket", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -61,9 +64,11 @@ class Request:
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
-        # A request that may begin a session bears its name, for the index. None: it is wanted there.
+        # A request that may begin a session bears its name, for the index. With the ticket the script
+        # knows that the name was written there after it was wanted there: `indexed` is None then.
         self.name, self.index = name, index
         self.indexed: bool | None = False
+        self.ticket = NO_TICKET
         # The same in one script: a full engine queues nothing, so it refuses whatever is in a MULTI.
         self.beside, self.alone = beside, alone
         self.asking = self.plain = False
@@ -120,7 +125,7 @@ class Request:
             return [*self.args]
         keys, first = self.keys, []
         if self.name is not None:
-            first = [self.name, b"1" if self.indexed else b"0"]
+            first = [self.name, self.ticket if self.indexed else NO_TICKET]
             if not split:
                 keys = (*keys, self.index)
         # The whole text after a NOSCRIPT: it loads the script as well, in one trip.
@@ -138,6 +143,20 @@ def pack(words: Sequence[bytes]) -> bytes:
 def plain_request(operation: str, *words: bytes, key: bytes, writes: bool = False) -> Request:
     """A command of Redis itself; its reply is the result."""
     return Request(operation, None, (key,), words, lambda reply, _: reply, writes=writes)
+
+
+def unlist_request(session: bytes, keys: Keys, ticket: bytes) -> Request:
+    """Note at a session that its name may go; whether it may. Durable before the name goes."""
+    names = keys.session(session)
+    return Request(
+        "sessions", scripts.UNLIST, names, (ticket,), lambda reply, _: reply == [b"out"], writes=True
+    )
+
+
+def part_request(keys: Keys, ticket: bytes, names: Sequence[bytes]) -> Request:
+    """Take names out of the index of those alive."""
+    index = (keys.index, keys.gone, keys.going)
+    return Request("sessions", scripts.PART, index, [ticket, *names], lambda reply, _: reply)
 
 
 def request_for(command: Command[Any], keys: Keys) -> Request:
@@ -313,9 +332,11 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
 # Replies: the first word says what happened; a refusal was decided before anything was changed.
 
 
-def is_new(reply: Any) -> bool:
-    """Whether the script wants the session's name to be in the index first."""
-    return isinstance(reply, list) and reply[:1] == [b"new"]
+def ticket_of(reply: Any) -> bytes | None:
+    """The ticket, if the script wants the session's name to be written to the index first."""
+    if not isinstance(reply, list) or reply[:1] != [b"new"]:
+        return None
+    return bytes(reply[1]) if len(reply) > 1 else NEW_TICKET
 
 
 def _trouble(reply: Any) -> HoldfastError | None:

@@ -1,4 +1,5 @@
--- Shared by append and rewrite. ARGV: 1 the session's name, 2 whether the index has it, 3 expect or '',
+-- Shared by append and rewrite. ARGV: 1 the session's name, 2 the ticket with which its name was
+-- written to the index ('1' for a new session's, '0' for not at all), 3 expect or '',
 -- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6… records.
 -- KEYS: 4 the index of names, where it is on this node.
 
@@ -18,6 +19,12 @@ local function refuse(head)
     end
     if not head.exists and KEYS[4] then
         redis.call('ZCARD', KEYS[4]) -- fails here, not half way, if another program has that key
+    end
+    if head.exists and head.state ~= 'live' then
+        head.out = redis.call('HGET', KEYS[1], 'out')
+        if head.out and head.out ~= ARGV[2] then
+            return { 'new', head.out } -- see unlist.lua
+        end
     end
     return nil
 end
@@ -72,6 +79,9 @@ local function add(head)
     head.state = 'live'
     write_head(head)
     release_log(head)
+    if head.out then
+        redis.call('HDEL', KEYS[1], 'out')
+    end
     if not head.exists and KEYS[4] then
         redis.call('ZADD', KEYS[4], 0, ARGV[1])
     end

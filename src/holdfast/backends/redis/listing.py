@@ -1,0 +1,110 @@
+"""The index of names: what is alive is always in it, what is not leaves when a listing meets it.
+
+Index and session may be on different nodes, and anybody may stop between two steps. A name goes
+out in three: a mark beside the index (`going`), a ticket at the session, then the name itself if
+the mark is still there. Whoever brings such a session to life finds the ticket, takes the mark
+away, writes the name, and only then the session; a ticket that is not the newest counts for
+nothing. So a live session is in the index, whichever of them comes first or never goes on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast.backends.redis.edges import Steps
+from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.requests import (
+    NEW_TICKET,
+    Request,
+    part_request,
+    plain_request,
+    request_for,
+    unlist_request,
+)
+from holdfast.commands import Look, Names
+from holdfast.model import SessionState
+
+PAGE: Final = 500
+DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
+
+
+class Listing:
+    """The names of one namespace."""
+
+    def __init__(self, keys: Keys, carry: Callable[[Sequence[Request]], Steps[None]]) -> None:
+        self._keys, self._carry = keys, carry
+
+    def names(self, command: Names) -> Steps[list[bytes]]:
+        """A page of session names: those alive, or with `gone` all that ever were."""
+        found: list[bytes] = []
+        low = b"[" + command.prefix
+        if command.after is not None and command.after >= command.prefix:
+            low = b"(" + command.after
+        high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
+        size = min(command.limit, PAGE)
+        while len(found) < command.limit:
+            page = yield from self._page(low, high, size, gone=command.gone)
+            states = yield from self._states(page)
+            if command.gone:
+                found += [name for name in page if states[name] is not SessionState.NEVER]
+            else:
+                found += [name for name in page if states[name] is SessionState.LIVE]
+                yield from self._unlist([name for name in page if states[name] in DEAD])
+            if len(page) < size:
+                break
+            low, size = b"(" + page[-1], min(2 * size, PAGE)
+        return found[: command.limit]
+
+    def add(self, requests: Sequence[Request]) -> Steps[BaseException | None]:
+        """Write the names that some requests bear into the index; why that failed, if it did."""
+        index, going = self._keys.index, self._keys.going
+        names = {request.name or b"": request.ticket for request in requests}
+        back = [name for name, ticket in names.items() if ticket != NEW_TICKET]
+        # The mark first: a name that is there with its mark may be taken out again.
+        steps = [plain_request("append", b"HDEL", going, *back, key=going)] if back else []
+        members = [word for name in names for word in (b"0", name)]
+        steps.append(plain_request("append", b"ZADD", index, *members, key=index, writes=True))
+        for step in steps:
+            yield from self._carry([step])
+            if step.error is not None:
+                return step.error
+        return None
+
+    def _page(self, low: bytes, high: bytes, size: int, *, gone: bool) -> Steps[list[bytes]]:
+        """The next names, ascending. Those that are gone are read last: nothing leaves that set."""
+        pages: list[list[bytes]] = []
+        for key in (self._keys.index, self._keys.gone) if gone else (self._keys.index,):
+            words = (b"ZRANGEBYLEX", key, low, high, b"LIMIT", b"0", b"%d" % size)
+            request = plain_request(Names.operation, *words, key=key)
+            yield from self._carry([request])
+            pages.append(request.outcome())
+        return list(dict.fromkeys(heapq.merge(*pages)))[:size]
+
+    def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
+        looks = [request_for(Look(name), self._keys) for name in names]
+        yield from self._carry(looks)
+        return {name: look.outcome().state for name, look in zip(names, looks, strict=True)}
+
+    def _unlist(self, names: Sequence[bytes]) -> Steps[None]:
+        """Let names of dead sessions go, so that the next listing need not look at them.
+
+        A listing is right without it: whatever fails here is tried again by the next one.
+        """
+        if not names:
+            return
+        ticket = os.urandom(6).hex().encode()
+        marks = [word for name in names for word in (name, ticket)]
+        mark = plain_request(
+            Names.operation, b"HSET", self._keys.going, *marks, key=self._keys.going
+        )
+        yield from self._carry([mark])
+        if mark.error is not None:
+            return
+        notes = [unlist_request(name, self._keys, ticket) for name in names]
+        yield from self._carry(notes)
+        out = [name for name, note in zip(names, notes, strict=True) if note.result]
+        if out:
+            yield from self._carry([part_request(self._keys, ticket, out)])
