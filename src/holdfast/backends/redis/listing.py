@@ -28,6 +28,8 @@ from holdfast.commands import Look, Names
 from holdfast.model import SessionState
 
 PAGE: Final = 500
+LEAVE_MAX: Final = 2 * PAGE
+"""Names that one listing takes out: where many sessions have died unseen, several share the work."""
 DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 
 
@@ -44,7 +46,7 @@ class Listing:
         if command.after is not None and command.after >= command.prefix:
             low = b"(" + command.after
         high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
-        size = min(command.limit, PAGE)
+        size, leave = min(command.limit, PAGE), LEAVE_MAX
         while len(found) < command.limit:
             page = yield from self._page(low, high, size, gone=command.gone)
             states = yield from self._states(page)
@@ -52,7 +54,9 @@ class Listing:
                 found += [name for name in page if states[name] is not SessionState.NEVER]
             else:
                 found += [name for name in page if states[name] is SessionState.LIVE]
-                yield from self._unlist([name for name in page if states[name] in DEAD])
+                dead = [name for name in page if states[name] in DEAD][:leave]
+                leave -= len(dead)
+                yield from self._unlist(dead)
             if len(page) < size:
                 break
             low, size = b"(" + page[-1], min(2 * size, PAGE)
