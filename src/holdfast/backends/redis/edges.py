@@ -17,7 +17,7 @@ import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.level import Level, Seen
 from holdfast.backends.redis.mapping import Lost, unreachable
 from holdfast.backends.redis.target import Address, Target
 
@@ -32,11 +32,16 @@ ENGINE_SAID = (
 class Link:
     """One connection to one engine; `level` is what that engine was last seen to keep."""
 
-    __slots__ = ("address", "checked_s", "connection", "has_waitaof", "level")
+    __slots__ = (
+        "address", "checked_s", "connection", "has_waitaof", "level", "recheck", "seen", "unchanged",
+    )  # fmt: skip
 
     def __init__(self, address: Address, connection: Any) -> None:
         self.address, self.connection = address, connection
         self.level: Level | None = None
+        self.seen = Seen(None, None)
+        self.recheck = b""
+        self.unchanged: Any = None
         self.checked_s = 0.0
         self.has_waitaof = False
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.backends.redis.edges import Link, Shut, Steps, Talk
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.level import Level, changed, decide
 from holdfast.backends.redis.listing import Listing
 from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.nodes import Nodes
@@ -140,7 +140,8 @@ class Engine:
         split = self.nodes.is_cluster
         packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
         waits = self._waits(level) if writes else []
-        words = [*(frame for frames in packed for frame in frames), *waits]
+        checks = [link.recheck] if writes and level.durability and link.recheck else []
+        words = [*(frame for frames in packed for frame in frames), *waits, *checks]
         try:
             replies = yield Talk(link, b"".join(words), len(words))
         except BaseException:
@@ -151,12 +152,37 @@ class Engine:
             self.nodes.doubt()
         else:
             yield from self.nodes.give_back(link)
+        level, weaker = self._level_now(link, level, replies[len(words) - len(checks) :])
         at = 0
         for request, frames in zip(requests, packed, strict=True):
             reply = request.answer(replies[at : at + len(frames)])
             self._answer(request, reply, level, last=last)
             at += len(frames)
-        _hold_to(requests, _shortfall(replies[at:]))
+        _hold_to(requests, _shortfall(replies[at : at + len(waits)]) or weaker)
+
+    def _level_now(
+        self, link: Link, level: Level, replies: Sequence[Any]
+    ) -> tuple[Level, str | None]:
+        """What writes are on by the settings of the moment after them; or why it is not known."""
+        if not replies or replies[0] == link.unchanged:
+            return level, None
+        if isinstance(replies[0], Lost):
+            return level, "the connection was lost before its settings were seen"
+        seen = changed(link.seen, replies[0])
+        if seen is None:
+            link.unchanged = replies[0]  # the same words again need not be understood again
+            return level, None
+        link.checked_s = 0.0  # before the next write it is looked at closely
+        now = decide(seen, self.target.require, self.target.stated)
+        waited = level.wait_disk or not now.wait_disk
+        if now.durability >= level.durability and waited:
+            return level, None
+        if now.durability >= self.target.require and waited:
+            return now, None
+        return level, (
+            f"its settings were changed, and it keeps {now.durability.name} at most now: "
+            f"{now.weakness}"
+        )
 
     def _too_low(self, link: Link) -> Refused:
         """The engine's configuration was changed, or it was started again with another one."""
