@@ -25,6 +25,7 @@ from holdfast.backends.redis.requests import (
     unlist_request,
 )
 from holdfast.commands import Look, Names
+from holdfast.errors import StoredDataError
 from holdfast.model import SessionState
 
 PAGE: Final = 500
@@ -90,7 +91,7 @@ class Listing:
     def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
         looks = [request_for(Look(name), self._keys) for name in names]
         yield from self._carry(looks)
-        return {name: look.outcome().state for name, look in zip(names, looks, strict=True)}
+        return {name: _state(look) for name, look in zip(names, looks, strict=True)}
 
     def _unlist(self, names: Sequence[bytes]) -> Steps[None]:
         """Let names of dead sessions go, so that the next listing need not look at them.
@@ -112,3 +113,11 @@ class Listing:
         out = [name for name, note in zip(names, notes, strict=True) if note.result]
         if out:
             yield from self._carry([part_request(self._keys, ticket, out)])
+
+
+def _state(look: Request) -> SessionState:
+    """What was written by a later release cannot be looked into, but it is there."""
+    if isinstance(look.error, StoredDataError):
+        return SessionState.LIVE
+    state: SessionState = look.outcome().state
+    return state
