@@ -6,8 +6,10 @@ carries them out.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
+import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -78,7 +80,14 @@ class Shut:
     gently: bool = False
 
 
-Ask = Open | Talk | Fresh | Shut
+@dataclass(slots=True)
+class Rest:
+    """Ask to wait a little."""
+
+    seconds: float
+
+
+Ask = Open | Talk | Fresh | Shut | Rest
 Steps = Generator[Ask, Any, T]
 
 
@@ -130,6 +139,8 @@ class Edge:
                 return self._is_fresh(ask.link)
             case Shut():
                 return ask.link.connection.disconnect()
+            case Rest():
+                return time.sleep(ask.seconds)
 
     def _open(self, ask: Open) -> Link:
         kind: Any = redis.SSLConnection if self._target.tls else redis.Connection
@@ -194,6 +205,8 @@ class AsyncEdge:
                 return await self._is_fresh(ask.link)
             case Shut():
                 return await self._shut(ask)
+            case Rest():
+                return await asyncio.sleep(ask.seconds)
 
     async def _open(self, ask: Open) -> Link:
         kind: Any = aio.SSLConnection if self._target.tls else aio.Connection

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.edges import Link, Shut, Steps, Talk
+from holdfast.backends.redis.edges import Link, Rest, Shut, Steps, Talk
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.level import Level, changed, decide
 from holdfast.backends.redis.listing import Listing
@@ -38,6 +38,9 @@ from holdfast.model import Durability, SessionState
 
 ATTEMPTS_MAX: Final = 5
 """How often a request is sent again after an answer that says it was not carried out."""
+TRYAGAIN_MAX: Final = 3
+REST_S: Final = 0.01
+"""A session is on its way from one node to another for about as long as one MIGRATE takes."""
 STAGE_RECORDS: Final = 1000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 STAGE_TTL_MS: Final = 600_000
@@ -68,6 +71,9 @@ class Engine:
             for address, some in places.items():
                 yield from self._exchange(address, some, last=attempt > 0)
             yield from self._index([request for request in todo if request.indexed is None])
+            moving = max((request.tries for request in todo if not request.settled), default=0)
+            if moving:
+                yield Rest(REST_S * 2**moving)
         _settle_all(
             [request for request in requests if not request.settled],
             EngineUnreachable(
@@ -224,6 +230,8 @@ class Engine:
             self.nodes.doubt()
         elif code == "ASK" and self.nodes.is_cluster:
             request.asking, request.address = True, _asked_address(error)
+        elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
+            request.tries += 1
         elif code == "READONLY" and self.nodes.has_failover and not last:
             self.nodes.doubt()
         elif isinstance(error, Lost) and not request.writes and not last:

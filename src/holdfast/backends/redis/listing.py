@@ -12,25 +12,25 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from holdfast.backends.redis.edges import Steps
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis import scripts
 from holdfast.backends.redis.requests import (
     NEW_TICKET,
+    WITHOUT_USED,
     Request,
-    part_request,
     plain_request,
     request_for,
-    unlist_request,
 )
 from holdfast.commands import Look, Names
-from holdfast.errors import StoredDataError
-from holdfast.model import SessionState
+from holdfast.model import Durability, SessionState
 
 PAGE: Final = 500
 LEAVE_MAX: Final = 2 * PAGE
 """Names that one listing takes out: where many sessions have died unseen, several share the work."""
+DOUBT: Final = "doubt"
 DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 
 
@@ -89,9 +89,13 @@ class Listing:
         return list(dict.fromkeys(heapq.merge(*pages)))[:size]
 
     def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
-        looks = [request_for(Look(name), self._keys) for name in names]
-        yield from self._carry(looks)
-        return {name: _state(look) for name, look in zip(names, looks, strict=True)}
+        asked = {name: self._state_request(name) for name in names}
+        yield from self._carry(list(asked.values()))
+        found = {name: request.outcome() for name, request in asked.items()}
+        looks = {n: request_for(Look(n), self._keys) for n in names if found[n] == DOUBT}
+        yield from self._carry(list(looks.values()))
+        found |= {name: look.outcome().state for name, look in looks.items()}
+        return {name: SessionState(state) for name, state in found.items()}
 
     def _unlist(self, names: Sequence[bytes]) -> Steps[None]:
         """Let names of dead sessions go, so that the next listing need not look at them.
@@ -108,16 +112,31 @@ class Listing:
         yield from self._carry([mark])
         if mark.error is not None:
             return
-        notes = [unlist_request(name, self._keys, ticket) for name in names]
+        notes = [self._unlist_request(name, ticket) for name in names]
         yield from self._carry(notes)
         out = [name for name, note in zip(names, notes, strict=True) if note.result]
         if out:
-            yield from self._carry([part_request(self._keys, ticket, out)])
+            yield from self._carry([self._part_request(ticket, out)])
+
+    def _state_request(self, name: bytes) -> Request:
+        head = self._keys.session(name)[:1]
+        return Request(Names.operation, scripts.STATE, head, (), lambda reply, _: _state(reply))
+
+    def _unlist_request(self, name: bytes, ticket: bytes) -> Request:
+        """Note at a session that its name may go: a write, since it must last before the name goes."""
+        keys = self._keys.session(name)[:WITHOUT_USED]
+
+        def may_go(reply: Any, _: Durability) -> bool:
+            return bool(reply == [b"out"])
+
+        return Request(Names.operation, scripts.UNLIST, keys, (ticket,), may_go, writes=True)
+
+    def _part_request(self, ticket: bytes, names: Sequence[bytes]) -> Request:
+        keys = (self._keys.index, self._keys.gone, self._keys.going)
+        return Request(Names.operation, scripts.PART, keys, [ticket, *names], lambda reply, _: reply)
 
 
-def _state(look: Request) -> SessionState:
+def _state(reply: Any) -> str:
     """What was written by a later release cannot be looked into, but it is there."""
-    if isinstance(look.error, StoredDataError):
-        return SessionState.LIVE
-    state: SessionState = look.outcome().state
-    return state
+    state: str = reply[0].decode()
+    return SessionState.LIVE if state == "newer" else state

@@ -35,6 +35,8 @@ from holdfast.recall.commands import Extend, Followed, Position, Search
 
 Parse = Callable[[Any, Durability], Any]
 NEVER: Final = Facts(SessionState.NEVER)
+WITHOUT_USED: Final = 2
+"""Head and log, without the used keys, which many sessions do not have."""
 NO_TICKET: Final = b"0"
 NEW_TICKET: Final = b"1"
 """Of a session that never was; one that was taken out of the index has one of its own."""
@@ -44,8 +46,8 @@ class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "alone", "args", "asking", "beside", "error", "index", "indexed", "keys", "name",
-        "operation", "parse", "plain", "result", "script", "settled", "ticket", "writes",
+        "address", "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
+        "name", "operation", "parse", "plain", "result", "script", "settled", "ticket", "tries", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +63,7 @@ class Request:
         index: bytes = b"",
         beside: list[bytes] | None = None,
         alone: Request | None = None,
+        declared: int | None = None,
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
@@ -71,7 +74,11 @@ class Request:
         self.ticket = NO_TICKET
         # The same in one script: a full engine queues nothing, so it refuses whatever is in a MULTI.
         self.beside, self.alone = beside, alone
+        # Of the keys, those that are named in a cluster: while its slot moves, a session with one that
+        # is on neither node cannot be reached.
+        self.declared = declared
         self.asking = self.plain = False
+        self.tries = 0
         self.address: Any = None
         self.settled = False
         self.result: Any = None
@@ -123,7 +130,7 @@ class Request:
     def _words(self, *, split: bool) -> list[bytes]:
         if self.script is None:
             return [*self.args]
-        keys, first = self.keys, []
+        keys, first = self.keys[: self.declared] if split else self.keys, []
         if self.name is not None:
             first = [self.name, self.ticket if self.indexed else NO_TICKET]
             if not split:
@@ -145,20 +152,6 @@ def plain_request(operation: str, *words: bytes, key: bytes, writes: bool = Fals
     return Request(operation, None, (key,), words, lambda reply, _: reply, writes=writes)
 
 
-def unlist_request(session: bytes, keys: Keys, ticket: bytes) -> Request:
-    """Note at a session that its name may go; whether it may. Durable before the name goes."""
-    names = keys.session(session)
-    return Request(
-        "sessions", scripts.UNLIST, names, (ticket,), lambda reply, _: reply == [b"out"], writes=True
-    )
-
-
-def part_request(keys: Keys, ticket: bytes, names: Sequence[bytes]) -> Request:
-    """Take names out of the index of those alive."""
-    index = (keys.index, keys.gone, keys.going)
-    return Request("sessions", scripts.PART, index, [ticket, *names], lambda reply, _: reply)
-
-
 def request_for(command: Command[Any], keys: Keys) -> Request:
     """The request that carries out a command of one script."""
     return _BUILDERS[type(command)](command, keys)
@@ -178,6 +171,7 @@ def _append(command: Append, keys: Keys) -> Request:
         writes=True,
         name=command.session,
         index=keys.index,
+        declared=WITHOUT_USED if command.key is None else None,
     )
 
 
@@ -191,6 +185,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Request:
         writes=True,
         name=command.session,
         index=keys.index,
+        declared=WITHOUT_USED,
     )
 
 
@@ -224,11 +219,12 @@ def _derive(command: Derive, keys: Keys) -> Request:
 
 def _pick(command: Pick, keys: Keys) -> Request:
     numbers = [b"%d" % number for number in command.numbers]
-    return Request(command.operation, scripts.PICK, keys.session(command.session), numbers, _picked)
+    names = keys.session(command.session)[:WITHOUT_USED]
+    return Request(command.operation, scripts.PICK, names, numbers, _picked)
 
 
 def _followed(command: Followed, keys: Keys) -> Request:
-    names = keys.session(command.session)
+    names = keys.session(command.session)[:WITHOUT_USED]
     return Request(command.operation, scripts.FOLLOWED, names, (), _position)
 
 
@@ -237,7 +233,7 @@ def _extend(command: Extend, keys: Keys) -> Request:
     return Request(
         command.operation,
         scripts.EXTEND,
-        keys.session(command.session),
+        keys.session(command.session)[:WITHOUT_USED],
         [
             *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % entries.CLIENT_MAX),
             *map(entries.pack, command.entries),
@@ -251,14 +247,14 @@ def _search(command: Search, keys: Keys) -> Request:
     return Request(
         command.operation,
         scripts.SEARCH,
-        keys.session(command.session),
+        keys.session(command.session)[:WITHOUT_USED],
         entries.question(command),
         lambda reply, _: entries.found(command, _checked(reply)),
     )
 
 
 def _read(command: Read, keys: Keys) -> Request:
-    names = keys.session(command.session)
+    names = keys.session(command.session)[:WITHOUT_USED]
     bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
     alone = Request(command.operation, scripts.READ, names, bounds, _slice)
     if command.before is None and command.after is None and command.limit != 0:
@@ -276,7 +272,8 @@ def _read(command: Read, keys: Keys) -> Request:
 
 
 def _look(command: Look, keys: Keys) -> Request:
-    return Request(command.operation, scripts.LOOK, keys.session(command.session), (), _facts)
+    names = keys.session(command.session)[:WITHOUT_USED]
+    return Request(command.operation, scripts.LOOK, names, (), _facts)
 
 
 def _take(command: Take, keys: Keys) -> Request:

@@ -36,6 +36,7 @@ LOOK: Final = _load("look", "head")
 TAKE: Final = _load("take", "head")
 PUT: Final = _load("put", "head")
 STAGE: Final = _load("stage")
+STATE: Final = _load("state", "head")
 UNLIST: Final = _load("unlist", "head")
 PART: Final = _load("part")
 PICK: Final = _load("pick", "head")
@@ -45,5 +46,5 @@ EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
     *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
-    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH, UNLIST, PART),
+    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH, STATE, UNLIST, PART),
 )

@@ -64,6 +64,9 @@ local function add(head)
     for from = FIRST, #ARGV, CHUNK do
         redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
     end
+    if head.old and head.old > 0 then
+        redis.call('LTRIM', KEYS[2], head.old, -1)
+    end
     for at = FIRST, #ARGV do
         head.bytes = head.bytes + #ARGV[at]
     end

@@ -7,6 +7,7 @@ if head.trouble or not head.exists or head.state == 'live' then
 end
 if head.state == 'expired' then
     clear(head)
+    drop_log(head)
     write_head(head)
 end
 redis.call('HSET', KEYS[1], 'out', ARGV[1])
