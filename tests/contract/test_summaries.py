@@ -131,7 +131,11 @@ def test_a_session_that_is_forgotten_while_it_is_summarized_is_an_empty_context(
 ):
     store.append("u", turns(60))
     other = Opener(open_store.harness, "sync")()
-    summarizer.before = lambda: other.forget("u") and None
+
+    def forget() -> None:
+        other.forget("u")
+
+    summarizer.before = forget
     context = store.context("u", "turn", tokens=300)
     other.close()
     assert context.messages == ()

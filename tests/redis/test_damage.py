@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from holdfast.cli import main
 from tests.contract.harness import AsyncDoor, say, texts
 from tests.contract.harness_redis import RedisHarness
 
-DOORS = {"sync": holdfast.connect, "async": AsyncDoor}
+DOORS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncDoor}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def read_all(store: Any) -> tuple[list[str], StoredDataError | None]:
     async def collect() -> StoredDataError | None:
         try:
             async for line in source:
-                lines.append(line)
+                lines.append(line)  # noqa: PERF401 - those before an error count
         except StoredDataError as error:
             return error
         return None
@@ -80,7 +80,8 @@ def test_a_listing_shows_what_it_cannot_look_into(harness: RedisHarness, store: 
     assert store.sessions() == ["a", "b", "c", "d"]
 
 
-def test_the_command_keeps_the_file_and_fails(harness: RedisHarness, store: Any, tmp_path: Path):
+@pytest.mark.usefixtures("store")
+def test_the_command_keeps_the_file_and_fails(harness: RedisHarness, tmp_path: Path):
     damage(harness)
     file = tmp_path / "export.jsonl"
     result = CliRunner().invoke(main, ["export", "--store", harness.url, "-o", str(file)])

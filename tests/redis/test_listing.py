@@ -19,7 +19,7 @@ from tests.contract.harness import AsyncDoor, say
 from tests.contract.harness_redis import ClusterHarness, RedisHarness
 from tests.waiting import wait_until
 
-DOORS = {"sync": holdfast.connect, "async": AsyncDoor}
+DOORS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncDoor}
 DEAD = 1500
 
 
@@ -85,8 +85,8 @@ def test_a_session_that_begins_anew_is_listed_anew(store: Any, how: str, again: 
     if again == "rewrite":
         ack = store.rewrite("s", say("y"))
     else:
-        settings = {"append": {}, "key": {"key": "k"}, "expect": {"expect": 0}}[again]
-        ack = store.append("s", say("y"), ttl_s=None, **settings)
+        settings: dict[str, Any] = {"key": {"key": "k"}, "expect": {"expect": 0}}
+        ack = store.append("s", say("y"), ttl_s=None, **settings.get(again, {}))
     assert ack.first == 2
     assert store.sessions() == ["s"]
     assert store.sessions() == ["s"]
@@ -106,6 +106,15 @@ def test_names_of_an_earlier_release_are_all_in_one_index(harness: Any, store: A
         assert client.zrange(keys.index, 0, -1) == [b"alive"]
     lines = [line for line in store.export() if '"state"' in line]
     assert ['"alive"' in line for line in lines] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["new", "newer", "torn", "out", "gone", "doubt", "conflict"])
+def test_a_session_may_be_called_like_an_answer_of_ours(harness: Any, store: Any, name: str):
+    store.append(name, say("x"))
+    assert store.sessions() == [name]
+    keys = Keys(b"default")
+    with harness._client(keys.index) as client:
+        assert client.zrange(keys.index, 0, -1) == [name.encode()]
 
 
 class Crash(BaseException):
@@ -174,9 +183,10 @@ def test_a_live_session_is_listed_however_the_steps_fall(harness: Any, first: st
     second = "listing" if first == "append" else "append"
     others = list(itertools.product((True, False), repeat=2))
     missing: list[str] = []
+    done: list[tuple[bool, bool]] = []
     for at in itertools.count():
         for inner_at in itertools.count():
-            done = []
+            done.clear()
             for unlisted, beside in others:
                 name = f"{at}-{inner_at}-{unlisted}-{beside}."
                 third.store.append(name, say("x"))

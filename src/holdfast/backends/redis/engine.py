@@ -214,7 +214,7 @@ class Engine:
         request.address, request.asking = None, False
         if isinstance(reply, Exception):
             self._refused(request, reply, last=last)
-        elif (ticket := ticket_of(reply)) is not None:
+        elif request.name is not None and (ticket := ticket_of(reply)) is not None:
             request.indexed, request.ticket = None, ticket
         else:
             _settle(request, reply, level.durability)

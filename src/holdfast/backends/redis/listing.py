@@ -14,9 +14,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from holdfast.backends.redis import scripts
 from holdfast.backends.redis.edges import Steps
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis import scripts
 from holdfast.backends.redis.requests import (
     NEW_TICKET,
     WITHOUT_USED,
@@ -133,7 +133,9 @@ class Listing:
 
     def _part_request(self, ticket: bytes, names: Sequence[bytes]) -> Request:
         keys = (self._keys.index, self._keys.gone, self._keys.going)
-        return Request(Names.operation, scripts.PART, keys, [ticket, *names], lambda reply, _: reply)
+        return Request(
+            Names.operation, scripts.PART, keys, [ticket, *names], lambda reply, _: reply
+        )
 
 
 def _state(reply: Any) -> str:
