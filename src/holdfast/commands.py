@@ -97,7 +97,8 @@ class Derive(Command[Written]):
     """Add a record to the summaries of a session, made from its messages up to `source`.
 
     Nothing, if `key` was used before. `Conflict` if that message is not to be seen any more:
-    what was forgotten must not return as a summary. It expires with the session.
+    what was forgotten must not return as a summary. It expires with the session: an append that
+    moves the expiry of the session moves that of its summaries in the same step.
     """
 
     operation: ClassVar[str] = "summarize"

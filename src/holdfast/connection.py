@@ -59,7 +59,9 @@ def connect(
 
     `namespace` keeps applications on one engine apart. `ttl_s` is the time to live that
     each write gives its session, unless the write names another. `replicas` are URLs of copies
-    that reads may go to, never for a stale answer. `embedder` (minilm unless told), `index`
+    that histories may be read from: never without what was acknowledged to anybody before this
+    store was opened, what it wrote itself, and the ack that a read names as `seen`. What others
+    write later may be missing for as long as the copy lags. `embedder` (minilm unless told), `index`
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
     `summarizer` are for long-term memory; they are loaded when it is first used. From then on
     a thread lets the index follow what is appended; at once with `follow=True` or where an embedder

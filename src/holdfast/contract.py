@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast import operations, transfer
 from holdfast.commands import LANES, AsyncBackend, Backend, Take
 from holdfast.drive import Index, carry_out
-from holdfast.errors import StoreClosed
+from holdfast.errors import StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
 from holdfast.recall.doors import AsyncLongTerm, LongTerm, courses
 
@@ -176,15 +176,22 @@ class Store(_Door, LongTerm):
         """Every session as JSON Lines, exactly: any backend can `load` them.
 
         Each session is written as it was at one instant. Damaged records, used keys and
-        tombstones move too, so that what was forgotten stays forgotten.
+        tombstones move too, so that what was forgotten stays forgotten. A session that cannot be
+        read as a whole is left out; after the last line, `Damaged` names those.
         """
         writer = transfer.Writer()
         yield writer.header()
         for lane in LANES:
             for name in self._all_names(lane, prefix):
                 self._check_open()
-                yield from writer.session(name, self._backend.execute(Take(name)))
+                try:
+                    copy = self._backend.execute(Take(name))
+                except StoredDataError as error:
+                    writer.leave_out(name, error)
+                else:
+                    yield from writer.session(name, copy)
         yield writer.trailer()
+        writer.finish()
 
     def _all_names(self, lane: bytes, prefix: str) -> Iterator[bytes]:
         after: bytes | None = None
@@ -325,10 +332,15 @@ class AsyncStore(_Door, AsyncLongTerm):
         for lane in LANES:
             async for name in self._all_names(lane, prefix):
                 self._check_open()
-                copy = await carry_out(Take(name), self._backend)
+                try:
+                    copy = await carry_out(Take(name), self._backend)
+                except StoredDataError as error:
+                    writer.leave_out(name, error)
+                    continue
                 for line in writer.session(name, copy):
                     yield line
         yield writer.trailer()
+        writer.finish()
 
     async def _all_names(self, lane: bytes, prefix: str) -> AsyncIterator[bytes]:
         after: bytes | None = None

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Self, overload
 
 from holdfast import limits
@@ -59,7 +59,8 @@ class Message:
     `content` is text, a JSON list of parts, or None (a message that only calls tools).
     `id` is made anew unless it is given; nothing is looked up by it.
     `extra` keeps every other JSON field exactly. `created_at` is information only: never a
-    key, a sort key or a version. `seq` is the number that the engine gave; it is None
+    key, a sort key or a version. It keeps the time and the UTC offset that it was given, not the
+    name of the zone. `seq` is the number that the engine gave; it is None
     before the append and takes no part in comparison. `unknown` holds fields that a later
     release wrote and this one does not know; they are kept when the message is written again.
     """
@@ -74,6 +75,9 @@ class Message:
 
     def __post_init__(self) -> None:
         check_message(self)
+        at = self.created_at
+        if at is not None and (at.tzinfo is not UTC or type(at) is not datetime):
+            object.__setattr__(self, "created_at", _with_fixed_offset(at))
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -122,10 +126,19 @@ def _check_fields(name: str, fields: object) -> None:
 def _check_created_at(created_at: object) -> None:
     if created_at is None:
         return
-    if not isinstance(created_at, datetime) or created_at.tzinfo is None:
+    if not isinstance(created_at, datetime) or created_at.utcoffset() is None:
         raise InvalidMessage(
             f"created_at must be a datetime with a time zone, or None, not {created_at!r}"
         )
+
+
+def _with_fixed_offset(at: datetime) -> datetime:
+    """The same wall clock and offset, which is what a record keeps.
+
+    Python calls a time in an hour that a zone repeats or skips unequal to any other zone's, even
+    to the same instant: with the zone kept, such a message would never equal what comes back.
+    """
+    return datetime.combine(at.date(), at.time(), timezone(at.utcoffset() or timedelta()))
 
 
 def _check_json(value: object, where: str, depth: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, StoredDataError, UsageError
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
@@ -181,13 +181,22 @@ def ensure_writable(path: Path) -> None:
 
 
 def write_file(lines: Iterator[str], path: Path) -> None:
-    """Lines to a file that appears whole and on disk, or not at all."""
+    """Lines to a file that appears whole and on disk, or not at all.
+
+    What an export had to leave out is named after its last line: the file is kept then, too.
+    """
     partial = _partial(path)
+    left_out: StoredDataError | None = None
     with partial.open("w", encoding="utf-8", newline="\n") as out:
-        out.writelines(f"{line}\n" for line in lines)
+        try:
+            out.writelines(f"{line}\n" for line in lines)
+        except StoredDataError as error:
+            left_out = error
         out.flush()
         os.fsync(out.fileno())
     partial.replace(path)
+    if left_out is not None:
+        raise left_out
 
 
 def _partial(path: Path) -> Path:

@@ -23,13 +23,15 @@ from typing import Any, Final
 from holdfast import transfer_checks as checks
 from holdfast.codec import json_bytes, json_value
 from holdfast.commands import MEMORIES, SUMMARIES, Copy
-from holdfast.errors import Damaged, FormatTooNew, HoldfastError, UsageError
+from holdfast.errors import Damaged, FormatTooNew, HoldfastError, StoredDataError, UsageError
 from holdfast.model import Loaded, SessionState
 from holdfast.transfer_checks import Begun
 
 VERSION: Final = 1
 WORDS_CHARS_MAX: Final = 300
 """Of what is wrong with a line, which may repeat some of it."""
+NAMED_MAX: Final = 20
+"""Sessions that an error names one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._sessions = 0
+        self._left_out: list[tuple[bytes, StoredDataError]] = []
 
     def header(self) -> str:
         """The first line."""
@@ -77,6 +80,22 @@ class Writer:
     def trailer(self) -> str:
         """The last line: without it a file has been cut short."""
         return _line({"end": True, "sessions": self._sessions})
+
+    def leave_out(self, name: bytes, error: StoredDataError) -> None:
+        """Go on without a session that cannot be read; `finish` names it."""
+        self._left_out.append((name, error))
+
+    def finish(self) -> None:
+        """After the last line: raise `Damaged` if a session is missing from the export."""
+        if not self._left_out:
+            return
+        named = [f"{_shown(name)} ({error})" for name, error in self._left_out[:NAMED_MAX]]
+        more = len(self._left_out) - len(named)
+        raise Damaged(
+            f"{len(self._left_out)} session(s) could not be read and are not in the export, which is "
+            f"complete otherwise: {'; '.join(named)}{f'; and {more} more' if more else ''}",
+            operation="export",
+        ) from self._left_out[0][1]
 
 
 class Reader:

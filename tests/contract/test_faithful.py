@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -56,6 +57,51 @@ def test_every_field_comes_back_exactly(open_store: Opener):
     assert back.unknown == message.unknown
 
 
+BERLIN = ZoneInfo("Europe/Berlin")
+ODD = timezone(timedelta(hours=-3, minutes=-17, seconds=-42, microseconds=-5))
+
+
+class NoZone(tzinfo):
+    """A time zone that knows no offset: by Python's own rule such a time is naive."""
+
+    def utcoffset(self, _when: datetime | None) -> None:
+        return None
+
+    def dst(self, _when: datetime | None) -> None:
+        return None
+
+    def tzname(self, _when: datetime | None) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("at", "instant"),
+    [
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "2026-10-25T00:30:00+00:00"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "2026-10-25T01:30:00+00:00"),
+        (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN), "2026-03-29T01:30:00+00:00"),
+        (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN, fold=1), "2026-03-29T00:30:00+00:00"),
+        (datetime(1890, 7, 1, tzinfo=BERLIN), "1890-06-30T23:06:32+00:00"),
+        (datetime(2026, 1, 1, tzinfo=ODD, fold=1), "2026-01-01T03:17:42.000005+00:00"),
+        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), None),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), None),
+    ],
+    ids=str,
+)
+def test_a_time_comes_back_equal_whatever_its_zone_does(
+    store: AnyStore, at: datetime, instant: str | None
+):
+    message = Message("user", "x", created_at=at)
+    store.append("s", message)
+    [back] = store.history("s")
+    assert back == message
+    assert back.created_at is not None
+    assert back.created_at.utcoffset() == at.utcoffset()
+    assert back.created_at.replace(tzinfo=None) == at.replace(tzinfo=None)
+    if instant is not None:
+        assert back.created_at.astimezone(UTC).isoformat() == instant
+
+
 def test_openai_dictionaries_go_in_and_come_out_the_same(store: AnyStore):
     dictionaries: list[dict[str, Any]] = [
         {"role": "system", "content": "Be kind."},
@@ -94,6 +140,7 @@ def test_what_could_not_come_back_the_same_is_refused(store: AnyStore, value: An
         lambda: Message("user", 7),  # type: ignore[arg-type]
         lambda: Message("user", {"a": 1}),  # type: ignore[arg-type]
         lambda: Message("user", "x", created_at=datetime(2026, 1, 1)),  # noqa: DTZ001
+        lambda: Message("user", "x", created_at=datetime(2026, 1, 1, tzinfo=NoZone())),
         lambda: Message("user", "x", created_at=17.5),  # type: ignore[arg-type]
         lambda: Message("user", "x", extra={"role": "system"}),
         lambda: Message("user", "x", unknown={"id": "7"}),

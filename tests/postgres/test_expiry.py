@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
+import pytest
 
 from holdfast import SessionState
 from holdfast.backends.postgres import course
@@ -87,3 +91,56 @@ def test_a_sweep_leaves_alone_what_somebody_works_on(
     assert admin.execute("SELECT count(*) FROM holdfast.messages").fetchone() == (2,)
     store.append("other", say("sweeps"))
     assert admin.execute("SELECT count(*) FROM holdfast.messages").fetchone() == (2,)
+
+
+EXPLAINED = """
+LOAD 'auto_explain';
+SET auto_explain.log_min_duration = 0;
+SET auto_explain.log_analyze = on;
+SET auto_explain.log_timing = off;
+SET auto_explain.log_nested_statements = on;
+SET auto_explain.log_level = notice;
+SET auto_explain.log_format = json
+"""
+
+
+def scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every node of a plan that reads sessions."""
+    if node.get("Relation Name") == "sessions":
+        yield node
+    for part in node.get("Plans", ()):
+        yield from scans(part)
+
+
+@pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "never analyzed"])
+def test_a_sweep_looks_at_no_session_that_is_alive(
+    postgres_engine: PostgresEngine,
+    admin: psycopg.Connection,
+    connect: OpenStore,
+    *,
+    analyzed: bool,
+):
+    """By the plans of the statements in the function as they were carried out, call after call."""
+    connect(postgres_engine).close()
+    plans: list[dict[str, Any]] = []
+    admin.add_notice_handler(
+        lambda notice: plans.append(json.loads(str(notice.message_primary).partition("plan:")[2]))
+    )
+    admin.execute("ALTER TABLE holdfast.sessions SET (autovacuum_enabled = off)")
+    admin.execute(
+        "INSERT INTO holdfast.sessions (namespace, name, last, ttl_ms, expires_ms) "
+        "SELECT 'many', convert_to('s' || n, 'UTF8'), 1, 3600000, "
+        "CASE WHEN n = 7 THEN 1 ELSE 4000000000000 + n END FROM generate_series(1, 20000) n"
+    )
+    if analyzed:
+        admin.execute("ANALYZE holdfast.sessions")
+    admin.execute(EXPLAINED)
+    swept = [admin.execute("SELECT holdfast.sweep(1000)").fetchone() for _ in range(8)]
+    admin.execute("SET auto_explain.log_min_duration = -1")
+    assert swept == [(True,)] + [(False,)] * 7
+    looked = [scan for plan in plans for scan in scans(plan["Plan"])]
+    assert len(looked) >= 8
+    for scan in looked:
+        removed = scan.get("Rows Removed by Filter", 0)
+        assert scan["Node Type"] in {"Index Scan", "ModifyTable"}, scan
+        assert scan["Actual Rows"] + removed <= 1, scan

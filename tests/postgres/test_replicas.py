@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
-from holdfast import Ack, Durability, Refused, UsageError
+from holdfast import Ack, Durability, Refused, SessionState, UsageError
 from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.migration import check_replica
 from holdfast.verify.engines.postgres import PostgresEngine, PostgresReplica
-from tests.contract.harness import say, texts
+from tests.contract.harness import AsyncDoor, say, texts
 from tests.postgres.conftest import OpenStore
 
 
@@ -38,8 +39,8 @@ def test_a_reader_without_an_ack_is_answered_by_the_replica(
     postgres_engine: PostgresEngine, replica: PostgresReplica, connect: OpenStore
 ):
     """Shown by its being behind, which nobody promised otherwise: the load is off the primary."""
-    replica.resume_replay()
     reader = connect(postgres_engine, replicas=[replica.url])
+    replica.resume_replay()  # returns when it has all that the primary had when this one connected
     replica.pause_replay()
     connect(postgres_engine).append("old", say("new"))
     assert texts(reader.history("old")) == ["there before"]
@@ -69,12 +70,13 @@ def test_another_client_with_the_ack_never_sees_less_than_it(
 ):
     writer = connect(postgres_engine, replicas=[replica.url])
     reader = connect(postgres_engine, replicas=[replica.url])
+    replica.resume_replay()
     replica.pause_replay()
     ack = writer.append("s", say("fresh"))
     begin = time.monotonic()
     assert texts(reader.history("s", seen=ack)) == ["fresh"]
     assert time.monotonic() - begin < 5, "the wait for the replica has a bound"
-    assert texts(reader.history("s")) == [], "it was the primary that answered"
+    assert texts_on(replica, "s") == [], "it was the primary that answered"
     replica.resume_replay()
     assert texts(reader.history("s", seen=ack)) == ["fresh"]
 
@@ -146,6 +148,25 @@ def test_the_async_door_reads_its_own_writes_too(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+def test_what_was_there_when_a_client_connected_is_never_missing_from_what_it_reads(
+    postgres_engine: PostgresEngine, replica: PostgresReplica, connect: OpenStore, door: Any
+):
+    """It has written nothing and holds no ack: an agent that is started again and asks for its past."""
+    replica.resume_replay()
+    replica.pause_replay()
+    connect(postgres_engine).append("s", say("yesterday"))
+    with door(postgres_engine.url, replicas=[replica.url]) as reader:
+        assert reader.history("s").state is SessionState.LIVE
+        assert texts(reader.history("s")) == ["yesterday"]
+        begin = time.monotonic()
+        for _ in range(10):
+            assert texts(reader.history("s")) == ["yesterday"]
+        assert time.monotonic() - begin < 1, "each read waited for a replica that is behind"
+        replica.resume_replay()
+        assert texts(reader.history("s")) == ["yesterday"]
+
+
 def test_an_ack_without_a_token_sends_the_read_to_the_primary(
     postgres_engine: PostgresEngine, replica: PostgresReplica, connect: OpenStore
 ):
@@ -187,8 +208,9 @@ def test_a_clock_of_a_replica_does_not_decide_what_has_expired(
     store = connect(postgres_engine, replicas=[replica.url])
     store.append("soon", say("a"), ttl_s=30)
     store.append("late", say("a"), ttl_s=3600)
-    replica.pause_replay()
     reader = connect(postgres_engine, replicas=[replica.url])
+    replica.resume_replay()  # returns when it has both
+    replica.pause_replay()
     other = connect(postgres_engine)
     other.append("soon", say("b"))
     other.append("late", say("b"))

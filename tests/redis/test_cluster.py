@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -186,3 +187,64 @@ def test_long_listings_and_large_loads_go_in_pieces(cluster: Any, door: Door):
         assert copy.history("large") == store.history("large")
         assert copy.append("keys", say("x"), key="1099").repeated
         assert list(copy.export(prefix="keys")) == list(store.export(prefix="keys"))
+
+
+PARTS = ("head", "log", "keys")
+
+
+def begin_to_move(cluster: Any, name: str) -> tuple[Any, Any]:
+    """The slot of a session is under way from one node to another; its keys are still at the first."""
+    slot = slot_of(Keys(b"default").session(name.encode())[0])
+    here, there = cluster.nodes[:2]
+    moved_slots.add(slot)
+    there.call("CLUSTER", "SETSLOT", str(slot), "IMPORTING", here.call("CLUSTER", "MYID"))
+    here.call("CLUSTER", "SETSLOT", str(slot), "MIGRATING", there.call("CLUSTER", "MYID"))
+    return here, there
+
+
+def carry_over(here: Any, there: Any, name: str, *parts: str) -> None:
+    keys = [f"hf:{{default.{name}}}:{part}" for part in parts]
+    here.call("MIGRATE", "127.0.0.1", str(there.port), "", "0", "5000", "KEYS", *keys)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("ttl_s", [None, 3600], ids=["for ever", "expiring"])
+@pytest.mark.parametrize("moved", [False, True], ids=["still here", "already there"])
+def test_a_session_can_be_used_while_its_slot_moves(
+    cluster: Any, door: Door, ttl_s: float | None, *, moved: bool
+):
+    """One that has used no key, has no index and no summaries: those parts are on neither node."""
+    name = session_at(0)
+    with door(cluster.url, ttl_s=ttl_s) as store:
+        store.append(name, say("a"))
+        here, there = begin_to_move(cluster, name)
+        if moved:
+            carry_over(here, there, name, "head", "log")
+        store.append(name, say("b"))
+        assert texts(store.history(name)) == ["a", "b"]
+        assert texts(store.history(name, before=2)) == ["a"]
+        assert store.stat(name).count == 2
+        assert store.sessions() == [name]
+        store.rewrite(name, say("c"))
+        assert texts(store.history(name)) == ["c"]
+        assert store.append(name, say("d"), expect=3).first == 4
+
+
+@pytest.mark.parametrize("ttl_s", [None, 3600], ids=["for ever", "expiring"])
+@pytest.mark.parametrize("operation", ["append", "rewrite", "forget"])
+def test_what_is_done_while_a_slot_moves_is_done_whole_or_not_at_all(
+    cluster: Any, operation: str, ttl_s: float | None
+):
+    name = session_at(0)
+    with holdfast.connect(cluster.url, ttl_s=ttl_s) as store:
+        store.append(name, say("a"), key="k")
+        begin_to_move(cluster, name)
+        before, after = ["a"], {"append": ["a", "b"], "rewrite": ["b"], "forget": []}[operation]
+        with contextlib.suppress(EngineUnreachable):
+            if operation == "forget":
+                store.forget(name)
+            else:
+                getattr(store, operation)(name, say("b"))
+            before = after
+        found = store.history(name)
+        assert texts(found) == before

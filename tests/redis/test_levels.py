@@ -135,12 +135,50 @@ def test_a_setting_changed_while_we_run_is_noticed_and_nothing_is_written(
     with door(engine.url) as store:
         store.append("s", say("kept"))
         engine.call("CONFIG", "SET", "appendfsync", "everysec")
-        wait_until(lambda: refused(store), within_s=30)
+        with pytest.raises(OutcomeUnknown, match="settings were changed.*appendfsync is everysec"):
+            store.append("s", say("x"))
+        assert refused(store)
         before = texts(store.history("s"))
         assert refused(store)
         assert texts(store.history("s")) == before
         engine.call("CONFIG", "SET", "appendfsync", "always")
         wait_until(lambda: not refused(store), within_s=30)
+
+
+@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+@pytest.mark.parametrize("version", ["6.2", "7"])
+@pytest.mark.parametrize(("setting", "value"), [("appendonly", "no"), ("appendfsync", "no")])
+def test_no_ack_says_more_than_the_settings_gave_when_it_was_written(
+    redis_engine_factory: EngineFactory, door: Any, version: str, setting: str, value: str
+):
+    """From the very first write after the change on, whether it is refused or acknowledged for less."""
+    engine = redis_engine_factory(config="aof-always", version=version)
+    with door(engine.url) as strict, door(engine.url, require=Durability.MEMORY) as lax:
+        for store in (strict, lax):
+            assert store.append("s", say("kept")).durability is Durability.DISK
+        engine.call("CONFIG", "SET", setting, value)
+        assert lax.append("s", say("x")).durability < Durability.DISK
+        with pytest.raises((OutcomeUnknown, Refused), match=setting):
+            strict.append("s", say("x"))
+        with pytest.raises(Refused, match=setting):
+            strict.append("s", say("x"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("no-appendfsync-on-rewrite", "yes"), ("maxmemory-policy", "allkeys-lru")],
+)
+def test_what_may_cost_something_later_is_noticed_within_a_second(
+    redis_engine_factory: EngineFactory, setting: str, value: str
+):
+    engine = redis_engine_factory(config="aof-always")
+    with holdfast.connect(engine.url) as store:
+        store.append("s", say("kept"))
+        engine.call("CONFIG", "SET", setting, value)
+        changed_s = time.monotonic()
+        with pytest.raises(Refused, match=setting):
+            while store.append("s", say("x")).last:
+                assert time.monotonic() < changed_s + 2
 
 
 def refused(store: Any) -> bool:

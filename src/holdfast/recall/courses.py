@@ -25,6 +25,7 @@ from holdfast.commands import (
     lanes_of,
 )
 from holdfast.errors import (
+    Conflict,
     Damaged,
     EngineUnreachable,
     HoldfastError,
@@ -319,11 +320,14 @@ def _summarize(
     if not messages:
         return None
     first, last = covered + 1 if before else floor + 1, messages[-1].seq or 0
+    # Where summaries have gone, the keys that they were written under are used: another one then.
+    beside: Facts = yield Look(lanes_of(name)[1])
+    gone = f", after {beside.last - beside.count} that are gone" * (beside.last > beside.count)
     told = "" if before is None else text_of(before)
     text = yield Work(lambda: mind.summarizer.summarize(told, messages))
     made = {"first": first, "last": last, "by": mind.summarizer.name}
     record = codec.encode(Message("summary", text, extra={"from": made}))
-    key = operations.key_digest(f"summary of {first} to {last}")
+    key = operations.key_digest(f"summary of {first} to {last}{gone}")
     written = yield Derive(name, record, key, last)
     return operations.ack(session, written)
 
@@ -361,6 +365,7 @@ def context(
     name = operations.session_bytes(session)
     about = operations.session_bytes(session if scope is None else scope)
     logs = tuple(dict.fromkeys((name, about, *lanes_of(about)[:1], lanes_of(name)[1])))
+    told = 0
     for _ in range(CUT_TRIES):
         before = yield from _facts(logs)
         recalled = yield from recall(mind, scope or session, query, k, None, None)
@@ -369,10 +374,14 @@ def context(
         if (yield from _facts(logs)) != before:
             continue
         upto = _unspoken(found)
-        if not upto:
+        if upto <= told:  # nothing is to be told; or it was, and the summary is gone or too long
             return found
-        if (yield from _summarize(mind, session, name, before[0], upto)) is None:
-            return found
+        try:
+            if (yield from _summarize(mind, session, name, before[0], upto)) is None:
+                return found
+        except Conflict:  # it was forgotten, rewritten or has expired meanwhile
+            continue
+        told = upto
     raise EngineUnreachable(
         f"{session!r} changed during each of {CUT_TRIES} tries to read it as of one instant. Try "
         "again",

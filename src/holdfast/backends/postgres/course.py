@@ -208,6 +208,7 @@ class Courses:
         try:
             while (rows := (yield from _ask(server, request)))[0][1] == b"behind":
                 if time.monotonic() + rest_s > give_up_s:
+                    self._replicas.avoid(server, time.monotonic())
                     return None
                 yield Rest(rest_s)
                 rest_s *= 1.5

@@ -44,6 +44,8 @@ class Promise:
     read_only: str
     unlogged: str
     """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
+    position: str = ""
+    """Where the log of the primary was: a replica that is not there yet lacks what was there before."""
 
     def reached(self, require: Durability) -> Durability:
         """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""

@@ -73,7 +73,9 @@ SELECT current_setting('fsync'), current_setting('synchronous_commit'),
        CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN current_setting('transaction_read_only') = 'on'
             THEN 'default_transaction_read_only' END,
        (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class
-        WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p'))
+        WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p')),
+       CASE WHEN pg_is_in_recovery() THEN NULL WHEN current_setting('synchronous_commit') = 'off'
+            THEN pg_current_wal_insert_lsn() ELSE pg_current_wal_flush_lsn() END::text
 
 -- name: whose
 -- From the tables, not by to_regclass: that may answer from a cache which is older than the lock

@@ -18,16 +18,19 @@ _POSITION: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 class Replicas:
-    """The replicas of a store and the last position that its own writes reached."""
+    """The replicas of a store, and the position that they must have come to.
+
+    That is where the primary was when the store was opened, then where its own last write is.
+    """
 
     NOWHERE: ClassVar[str] = "FFFFFFFF/FFFFFFFF"
     """A position that no replica reaches: the primary answers."""
 
-    def __init__(self, count: int, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, count: int, *, position: str = "", wait_s: float = WAIT_S) -> None:
         self.wait_s = wait_s
         self._avoid_until_s = [0.0] * count
         self._next = 0
-        self._written = 0
+        self._written = _as_number(position) if position else 0
         self._losses = 0
         self._in_doubt = False
         self._changing = threading.Lock()

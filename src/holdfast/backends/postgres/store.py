@@ -61,7 +61,7 @@ class PostgresSetup:
         )
         self._courses = Courses(
             Requests(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
-            Replicas(len(servers) - 1),
+            Replicas(len(servers) - 1, position=promise.position),
             promise.vector_types,
         )
         self._process = os.getpid()

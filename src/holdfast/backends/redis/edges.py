@@ -6,8 +6,10 @@ carries them out.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
+import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +19,7 @@ import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.level import Level, Seen
 from holdfast.backends.redis.mapping import Lost, unreachable
 from holdfast.backends.redis.target import Address, Target
 
@@ -32,11 +34,16 @@ ENGINE_SAID = (
 class Link:
     """One connection to one engine; `level` is what that engine was last seen to keep."""
 
-    __slots__ = ("address", "checked_s", "connection", "has_waitaof", "level")
+    __slots__ = (
+        "address", "checked_s", "connection", "has_waitaof", "level", "recheck", "seen", "unchanged",
+    )  # fmt: skip
 
     def __init__(self, address: Address, connection: Any) -> None:
         self.address, self.connection = address, connection
         self.level: Level | None = None
+        self.seen = Seen(None, None)
+        self.recheck = b""
+        self.unchanged: Any = None
         self.checked_s = 0.0
         self.has_waitaof = False
 
@@ -73,7 +80,14 @@ class Shut:
     gently: bool = False
 
 
-Ask = Open | Talk | Fresh | Shut
+@dataclass(slots=True)
+class Rest:
+    """Ask to wait a little."""
+
+    seconds: float
+
+
+Ask = Open | Talk | Fresh | Shut | Rest
 Steps = Generator[Ask, Any, T]
 
 
@@ -137,6 +151,8 @@ class Edge:
                 return self._is_fresh(ask.link)
             case Shut():
                 return ask.link.connection.disconnect()
+            case Rest():
+                return time.sleep(ask.seconds)
 
     def _open(self, ask: Open) -> Link:
         kind: Any = redis.SSLConnection if self._target.tls else redis.Connection
@@ -201,6 +217,8 @@ class AsyncEdge:
                 return await self._is_fresh(ask.link)
             case Shut():
                 return await self._shut(ask)
+            case Rest():
+                return await asyncio.sleep(ask.seconds)
 
     async def _open(self, ask: Open) -> Link:
         kind: Any = aio.SSLConnection if self._target.tls else aio.Connection

@@ -11,22 +11,22 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.edges import Link, Shut, Steps, talk
+from holdfast.backends.redis.edges import Link, Rest, Shut, Steps, talk
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.level import Level
+from holdfast.backends.redis.level import Level, changed, decide
+from holdfast.backends.redis.listing import Listing
 from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.nodes import Nodes
 from holdfast.backends.redis.requests import (
     Request,
-    is_new,
     pack,
-    plain_request,
     put_request,
     request_for,
     stage_request,
+    ticket_of,
 )
 from holdfast.backends.redis.target import Address, Target
-from holdfast.commands import Copy, Look, Names, Put, Take, is_there
+from holdfast.commands import Copy, Names, Put, Take, is_there
 from holdfast.errors import (
     EngineUnreachable,
     HoldfastError,
@@ -37,7 +37,9 @@ from holdfast.model import Durability, SessionState
 
 ATTEMPTS_MAX: Final = 5
 """How often a request is sent again after an answer that says it was not carried out."""
-NAMES_PAGE: Final = 500
+TRYAGAIN_MAX: Final = 3
+REST_S: Final = 0.01
+"""A session is on its way from one node to another for about as long as one MIGRATE takes."""
 STAGE_RECORDS: Final = 1000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 STAGE_TTL_MS: Final = 600_000
@@ -52,6 +54,7 @@ class Engine:
         self.target = target
         self.keys = Keys(target.namespace)
         self.nodes = Nodes(target)
+        self._listing = Listing(self.keys, self.carry)
 
     def carry(self, requests: Sequence[Request]) -> Steps[None]:
         """Settle every request. One that was surely not carried out may be sent again."""
@@ -67,6 +70,9 @@ class Engine:
             for address, some in places.items():
                 yield from self._exchange(address, some, last=attempt > 0)
             yield from self._index([request for request in todo if request.indexed is None])
+            moving = max((request.tries for request in todo if not request.settled), default=0)
+            if moving:
+                yield Rest(REST_S * 2**moving)
         _settle_all(
             [request for request in requests if not request.settled],
             EngineUnreachable(
@@ -76,34 +82,8 @@ class Engine:
         )
 
     def names(self, command: Names) -> Steps[list[bytes]]:
-        """A page of session names; the index may know more names than there are sessions."""
-        found: list[bytes] = []
-        low = b"[" + command.prefix
-        if command.after is not None and command.after >= command.prefix:
-            low = b"(" + command.after
-        high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
-        while len(found) < command.limit:
-            request = plain_request(
-                command.operation,
-                *(b"ZRANGEBYLEX", self.keys.index, low, high, b"LIMIT", b"0", b"%d" % NAMES_PAGE),
-                key=self.keys.index,
-            )
-            yield from self.carry([request])
-            page: list[bytes] = request.outcome()
-            found += yield from self._with_a_trace(page, gone=command.gone)
-            if len(page) < NAMES_PAGE:
-                break
-            low = b"(" + page[-1]
-        return found[: command.limit]
-
-    def _with_a_trace(self, names: Sequence[bytes], *, gone: bool) -> Steps[list[bytes]]:
-        """Those that are live, or with `gone` those that ever were."""
-        looks = [request_for(Look(name), self.keys) for name in names]
-        yield from self.carry(looks)
-        states = [look.outcome().state for look in looks]
-        if gone:
-            return [n for n, s in zip(names, states, strict=True) if s is not SessionState.NEVER]
-        return [n for n, s in zip(names, states, strict=True) if s is SessionState.LIVE]
+        """A page of session names."""
+        return self._listing.names(command)
 
     def put(self, command: Put) -> Steps[bool]:
         """Write a whole session: staged beside its place in pieces, then committed in one step."""
@@ -166,19 +146,45 @@ class Engine:
         split = self.nodes.is_cluster
         packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
         waits = self._waits(level) if writes else []
-        words = [*(frame for frames in packed for frame in frames), *waits]
+        checks = [link.recheck] if writes and level.durability and link.recheck else []
+        words = [*(frame for frames in packed for frame in frames), *waits, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
         if any(isinstance(reply, Lost) for reply in replies):
             yield Shut(link)
             self.nodes.doubt()
         else:
             yield from self.nodes.give_back(link)
+        level, weaker = self._level_now(link, level, replies[len(words) - len(checks) :])
         at = 0
         for request, frames in zip(requests, packed, strict=True):
             reply = request.answer(replies[at : at + len(frames)])
             self._answer(request, reply, level, last=last)
             at += len(frames)
-        _hold_to(requests, _shortfall(replies[at:]))
+        _hold_to(requests, _shortfall(replies[at : at + len(waits)]) or weaker)
+
+    def _level_now(
+        self, link: Link, level: Level, replies: Sequence[Any]
+    ) -> tuple[Level, str | None]:
+        """What writes are on by the settings of the moment after them; or why it is not known."""
+        if not replies or replies[0] == link.unchanged:
+            return level, None
+        if isinstance(replies[0], Lost):
+            return level, "the connection was lost before its settings were seen"
+        seen = changed(link.seen, replies[0])
+        if seen is None:
+            link.unchanged = replies[0]  # the same words again need not be understood again
+            return level, None
+        link.checked_s = 0.0  # before the next write it is looked at closely
+        now = decide(seen, self.target.require, self.target.stated)
+        waited = level.wait_disk or not now.wait_disk
+        if now.durability >= level.durability and waited:
+            return level, None
+        if now.durability >= self.target.require and waited:
+            return now, None
+        return level, (
+            f"its settings were changed, and it keeps {now.durability.name} at most now: "
+            f"{now.weakness}"
+        )
 
     def _too_low(self, link: Link) -> Refused:
         """The engine's configuration was changed, or it was started again with another one."""
@@ -204,8 +210,8 @@ class Engine:
         request.address, request.asking = None, False
         if isinstance(reply, Exception):
             self._refused(request, reply, last=last)
-        elif is_new(reply):
-            request.indexed = None
+        elif request.name is not None and (ticket := ticket_of(reply)) is not None:
+            request.indexed, request.ticket = None, ticket
         else:
             _settle(request, reply, level.durability)
 
@@ -220,6 +226,8 @@ class Engine:
             self.nodes.doubt()
         elif code == "ASK" and self.nodes.is_cluster:
             request.asking, request.address = True, _asked_address(error)
+        elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
+            request.tries += 1
         elif code == "READONLY" and self.nodes.has_failover and not last:
             self.nodes.doubt()
         elif isinstance(error, Lost) and not request.writes and not last:
@@ -228,17 +236,14 @@ class Engine:
             request.settle(error=mapped(error, request.operation, writes=request.writes))
 
     def _index(self, requests: Sequence[Request]) -> Steps[None]:
-        """Write names of new sessions into the index, where it is on another node than they are."""
+        """Write names into the index that their sessions are to be found in it, before those are."""
         if not requests:
             return
-        index = self.keys.index
-        members = [word for request in requests for word in (b"0", request.name or b"")]
-        add = plain_request("append", b"ZADD", index, *members, key=index, writes=True)
-        yield from self.carry([add])
+        error = yield from self._listing.add(requests)
         for request in requests:
             request.indexed = True
-            if add.error is not None:
-                request.settle(error=_not_indexed(add.error, request.operation))
+            if error is not None:
+                request.settle(error=_not_indexed(error, request.operation))
 
 
 def _settle(request: Request, reply: Any, level: Durability) -> None:

@@ -7,7 +7,10 @@
     hf:{default.user-42}:near, …:words          for entries, where the engine compares vectors
     hf:{default.user-42}:memories:head, …       the same for what was remembered beside it
     hf:{default.user-42}:summaries:head, …      and for its summaries
-    hf:{default}:names           sorted set of session names, of every session that ever was
+    hf:{default}:names           sorted set of session names: of every session that is alive, and of
+                                 those whose end no listing has come across yet
+    hf:{default}:gone            sorted set of names that a listing found expired or forgotten
+    hf:{default}:going           hash: name -> who is about to move it from one to the other
 
 Bytes outside `A-Z a-z 0-9 _ - ~` are written as `%41`, so that neither a dot nor a brace of an
 id can be taken for one of ours.
@@ -39,6 +42,8 @@ class Keys:
     def __init__(self, namespace: bytes) -> None:
         self._space = _quoted(namespace)
         self.index = b"hf:{%b}:names" % self._space
+        self.gone = b"hf:{%b}:gone" % self._space
+        self.going = b"hf:{%b}:going" % self._space
         self.session = functools.lru_cache(NAMES_KEPT)(self._session)
         """Head, log and used keys of a session."""
 

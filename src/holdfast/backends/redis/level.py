@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.model import Durability
@@ -16,6 +16,8 @@ CONFIG_NAMES: Final = (
     b"maxmemory-policy",
 )
 KEEPS: Final = "noeviction"
+MANY_NAMES_VERSION: Final = 7
+"""From here on CONFIG GET takes several names, and looks for no pattern where there is none."""
 
 
 class Waitaof(enum.Enum):
@@ -70,6 +72,26 @@ def seen_from(replies: Sequence[Any]) -> Seen:
         config or None,
         None if isinstance(info, Exception) else parse_info(info),
     )
+
+
+def recheck(seen: Seen) -> tuple[bytes, ...]:
+    """What to ask beside each write: the settings without which an ack is worth nothing."""
+    if seen.config is None:
+        return ()
+    version = (seen.info or {}).get("redis_version", "").partition(".")[0]
+    if version.isdigit() and int(version) >= MANY_NAMES_VERSION:
+        return (b"CONFIG", b"GET", b"appendonly", b"appendfsync")
+    return (b"CONFIG", b"GET", b"append*")
+
+
+def changed(seen: Seen, reply: Any) -> Seen | None:
+    """What the engine says now, if that is not what was seen before."""
+    if isinstance(reply, Exception):
+        return replace(seen, config=None)
+    before = seen.config or {}
+    words = [word.decode() for word in reply]
+    now = {**before, **{n: v for n, v in zip(words[::2], words[1::2], strict=True) if n in before}}
+    return None if now == before else replace(seen, config=now)
 
 
 def may_wait(seen: Seen) -> bool:

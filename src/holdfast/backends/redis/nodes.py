@@ -22,7 +22,8 @@ from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Durability
 
 RECHECK_S: Final = 1.0
-"""How old a look at the engine's configuration may be when a write is sent."""
+"""How old a look at the engine may be when a write is sent. Whether it has an append-only file, and
+when it syncs that, is seen with each write."""
 SYNC_MS_MAX: Final = 3000
 AT_ONCE_MS: Final = 300
 
@@ -147,8 +148,10 @@ class Nodes:
         link.level = levels.decide(seen, require, stated)
         if link.level.durability < require and link.has_waitaof:
             waitaof = yield from self._worth_of_waitaof(link, seen)
-            link.level = levels.decide(replace(seen, waitaof=waitaof), require, stated)
-        link.checked_s = time.monotonic()
+            seen = replace(seen, waitaof=waitaof)
+            link.level = levels.decide(seen, require, stated)
+        link.seen, link.checked_s = seen, time.monotonic()
+        link.recheck, link.unchanged = _packed(levels.recheck(seen)), None
 
     def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
         """Found out once for every start of an engine."""
@@ -248,6 +251,10 @@ class Nodes:
         if failed is not None:
             raise failed
         return answer
+
+
+def _packed(words: Sequence[bytes]) -> bytes:
+    return pack(words) if words else b""
 
 
 def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:

@@ -37,14 +37,19 @@ from holdfast.recall.commands import Extend, Followed, Position, Search
 
 Parse = Callable[[Any, Durability], Any]
 NEVER: Final = Facts(SessionState.NEVER)
+WITHOUT_USED: Final = 2
+"""Head and log, without the used keys, which many sessions do not have."""
+NO_TICKET: Final = b"0"
+NEW_TICKET: Final = b"1"
+"""Of a session that never was; one that was taken out of the index has one of its own."""
 
 
 class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "alone", "args", "asking", "beside", "error", "index", "indexed", "keys", "name",
-        "operation", "parse", "plain", "result", "script", "settled", "writes",
+        "address", "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
+        "name", "operation", "parse", "plain", "result", "script", "settled", "ticket", "tries", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -60,15 +65,22 @@ class Request:
         index: bytes = b"",
         beside: list[bytes] | None = None,
         alone: Request | None = None,
+        declared: int | None = None,
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
-        # A request that may begin a session bears its name, for the index. None: it is wanted there.
+        # A request that may begin a session bears its name, for the index. With the ticket the script
+        # knows that the name was written there after it was wanted there: `indexed` is None then.
         self.name, self.index = name, index
         self.indexed: bool | None = False
+        self.ticket = NO_TICKET
         # The same in one script: a full engine queues nothing, so it refuses whatever is in a MULTI.
         self.beside, self.alone = beside, alone
+        # Of the keys, those that are named in a cluster: while its slot moves, a session with one that
+        # is on neither node cannot be reached.
+        self.declared = declared
         self.asking = self.plain = False
+        self.tries = 0
         self.address: Any = None
         self.settled = False
         self.result: Any = None
@@ -120,9 +132,9 @@ class Request:
     def _words(self, *, split: bool) -> list[bytes]:
         if self.script is None:
             return [*self.args]
-        keys, first = self.keys, []
+        keys, first = self.keys[: self.declared] if split else self.keys, []
         if self.name is not None:
-            first = [self.name, b"1" if self.indexed else b"0"]
+            first = [self.name, self.ticket if self.indexed else NO_TICKET]
             if not split:
                 keys = (*keys, self.index)
         # The whole text after a NOSCRIPT: it loads the script as well, in one trip.
@@ -161,6 +173,7 @@ def _append(command: Append, keys: Keys) -> Request:
         writes=True,
         name=command.session,
         index=keys.index,
+        declared=WITHOUT_USED if command.key is None else None,
     )
 
 
@@ -174,6 +187,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Request:
         writes=True,
         name=command.session,
         index=keys.index,
+        declared=WITHOUT_USED,
     )
 
 
@@ -207,11 +221,12 @@ def _derive(command: Derive, keys: Keys) -> Request:
 
 def _pick(command: Pick, keys: Keys) -> Request:
     numbers = [b"%d" % number for number in command.numbers]
-    return Request(command.operation, scripts.PICK, keys.session(command.session), numbers, _picked)
+    names = keys.session(command.session)[:WITHOUT_USED]
+    return Request(command.operation, scripts.PICK, names, numbers, _picked)
 
 
 def _followed(command: Followed, keys: Keys) -> Request:
-    names = keys.session(command.session)
+    names = keys.session(command.session)[:WITHOUT_USED]
     return Request(command.operation, scripts.FOLLOWED, names, (), _position)
 
 
@@ -220,7 +235,7 @@ def _extend(command: Extend, keys: Keys) -> Request:
     return Request(
         command.operation,
         scripts.EXTEND,
-        keys.session(command.session),
+        keys.session(command.session)[:WITHOUT_USED],
         [
             *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % entries.CLIENT_MAX),
             *map(entries.pack, command.entries),
@@ -234,14 +249,14 @@ def _search(command: Search, keys: Keys) -> Request:
     return Request(
         command.operation,
         scripts.SEARCH,
-        keys.session(command.session),
+        keys.session(command.session)[:WITHOUT_USED],
         entries.question(command),
         lambda reply, _: entries.found(command, _checked(reply)),
     )
 
 
 def _read(command: Read, keys: Keys) -> Request:
-    names = keys.session(command.session)
+    names = keys.session(command.session)[:WITHOUT_USED]
     bounds = [_optional(command.limit), _optional(command.before), _optional(command.after)]
     alone = Request(command.operation, scripts.READ, names, bounds, _slice)
     if command.before is None and command.after is None and command.limit != 0:
@@ -259,7 +274,8 @@ def _read(command: Read, keys: Keys) -> Request:
 
 
 def _look(command: Look, keys: Keys) -> Request:
-    return Request(command.operation, scripts.LOOK, keys.session(command.session), (), _facts)
+    names = keys.session(command.session)[:WITHOUT_USED]
+    return Request(command.operation, scripts.LOOK, names, (), _facts)
 
 
 def _take(command: Take, keys: Keys) -> Request:
@@ -315,9 +331,11 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
 # Replies: the first word says what happened; a refusal was decided before anything was changed.
 
 
-def is_new(reply: Any) -> bool:
-    """Whether the script wants the session's name to be in the index first."""
-    return isinstance(reply, list) and reply[:1] == [b"new"]
+def ticket_of(reply: Any) -> bytes | None:
+    """The ticket, if the script wants the session's name to be written to the index first."""
+    if not isinstance(reply, list) or reply[:1] != [b"new"]:
+        return None
+    return bytes(reply[1]) if len(reply) > 1 else NEW_TICKET
 
 
 def _trouble(reply: Any) -> HoldfastError | None:

@@ -39,6 +39,9 @@ LOOK: Final = _load("look", "head")
 TAKE: Final = _load("take", "head")
 PUT: Final = _load("put", "head")
 STAGE: Final = _load("stage")
+STATE: Final = _load("state", "head")
+UNLIST: Final = _load("unlist", "head")
+PART: Final = _load("part")
 PICK: Final = _load("pick", "head")
 DERIVE: Final = _load("derive", "head", "add")
 FOLLOWED: Final = _load("followed", "head")
@@ -46,5 +49,5 @@ EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
     *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
-    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH),
+    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH, STATE, UNLIST, PART),
 )

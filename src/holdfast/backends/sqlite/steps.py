@@ -56,7 +56,10 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
     elif row.expires_ms is not None and row.state_at(now_ms) is SessionState.EXPIRED:
         row.clear(SessionState.EXPIRED)
         ledger.remove_messages(row)
+    lived, before_ms = row.state == "live", row.expires_ms
     written = _add(ledger, row, command, now_ms, level)
+    if lived and row.expires_ms != before_ms:
+        _move_expiry(ledger, command.session, row, before_ms)
     if command.key is not None:
         ledger.add_key(row, command.key, written.first, written.last)
     return written
@@ -97,6 +100,14 @@ def _add(
         row.set_ttl(command.ttl_ms, now_ms)
         ledger.save(row)
     return Written(first, row.last, level)
+
+
+def _move_expiry(ledger: Ledger, session: bytes, row: Row, before_ms: int | None) -> None:
+    """Summaries expire with their session, unless they have expired or are gone already."""
+    beside = ledger.session(lanes_of(session)[1])
+    if beside is not None and beside.state == "live" and beside.expires_ms == before_ms:
+        beside.ttl_ms, beside.expires_ms = row.ttl_ms, row.expires_ms
+        ledger.save(beside)
 
 
 def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> Written:

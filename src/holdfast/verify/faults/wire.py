@@ -130,7 +130,6 @@ class Wire:
         self._hold = _bound(0)
         self.port: int = self._hold.getsockname()[1]
         self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
 
     def snapshot(self) -> Counters:
         """The counters of this moment."""
@@ -147,18 +146,18 @@ class Wire:
             # can take it while connections are refused.
             self._listener = _bound(self.port)
             self._listener.listen(_BACKLOG)
-            self._accepting = asyncio.create_task(self._accept(self._listener))
+            # No task that accepts: cancelled in the wrong turn, it would drop an open socket.
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def refuse(self) -> None:
         """Take no new connections: the kernel answers them with RST."""
-        if self._listener is not None and self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.wait([self._accepting])
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             # A forked child may hold a copy of this descriptor: shutdown reaches it, close not.
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-            self._listener = self._accepting = None
+            self._listener = None
 
     async def end(self, links: list[Link], *, abort: bool) -> None:
         """Close these links on both sides and return when they are closed."""
@@ -176,18 +175,26 @@ class Wire:
         await self.end(list(self.links), abort=True)
         self._hold.close()
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            client, peer = await loop.sock_accept(listener)
-            client.setblocking(False)
-            link = Link(client=client, client_port=peer[1])
-            self.counters.connections += 1
-            self.links.add(link)
-            link.task = asyncio.create_task(self._serve(link))
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, peer = listener.accept()
+        except OSError:
+            return  # it has gone again
+        client.setblocking(False)
+        link = Link(client=client, client_port=peer[1])
+        self.counters.connections += 1
+        self.links.add(link)
+        link.task = asyncio.create_task(self._serve(link))
+        # Not at the end of the task itself, which does not even begin if it is cancelled at once.
+        link.task.add_done_callback(lambda _: self._put_away(link))
+
+    def _put_away(self, link: Link) -> None:
+        self.links.discard(link)
+        for end in (link.client, link.engine):
+            _close(end, abort=link.abort)
 
     async def _serve(self, link: Link) -> None:
-        """Carry one link until both directions have ended, then close both sockets."""
+        """Carry one link until both directions have ended."""
         try:
             if not self.flowing.is_set() and self.armed_hole is not None:
                 self.armed_hole.met("a new connection was met with silence", connections=1)
@@ -198,10 +205,6 @@ class Wire:
                 pumps.create_task(self._to_client(link, link.engine))
         except* (Cut, OSError, TimeoutError):
             link.abort = True
-        finally:
-            self.links.discard(link)
-            for end in (link.client, link.engine):
-                _close(end, abort=link.abort)
 
     async def _reach_engine(self) -> socket.socket:
         engine = socket.socket(self.family, socket.SOCK_STREAM)
@@ -209,8 +212,8 @@ class Wire:
         try:
             async with asyncio.timeout(ENGINE_CONNECT_TIMEOUT_S):
                 await asyncio.get_running_loop().sock_connect(engine, self.address)
-        except (OSError, TimeoutError):
-            self.counters.engine_unreachable += 1
+        except BaseException as error:
+            self.counters.engine_unreachable += isinstance(error, OSError)
             engine.close()
             raise
         engine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

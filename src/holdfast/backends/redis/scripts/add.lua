@@ -1,4 +1,5 @@
--- Shared by append and rewrite. ARGV: 1 the session's name, 2 whether the index has it, 3 expect or '',
+-- Shared by append and rewrite. ARGV: 1 the session's name, 2 the ticket with which its name was
+-- written to the index ('1' for a new session's, '0' for not at all), 3 expect or '',
 -- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6… records.
 -- KEYS: 4 the index of names, where it is on this node.
 
@@ -19,6 +20,12 @@ local function refuse(head)
     if not head.exists and KEYS[4] then
         redis.call('ZCARD', KEYS[4]) -- fails here, not half way, if another program has that key
     end
+    if head.exists and head.state ~= 'live' then
+        head.out = redis.call('HGET', KEYS[1], 'out')
+        if head.out and head.out ~= ARGV[2] then
+            return { 'new', head.out } -- see unlist.lua
+        end
+    end
     return nil
 end
 
@@ -33,11 +40,32 @@ local function set_ttl(head)
     head.exp = head.ttl and clock() + head.ttl + 1 or nil
 end
 
+-- Summaries expire with their session, unless they have expired or are gone already. They are in
+-- its slot. Not declared, and a failure is no matter: while a slot moves, a key that is not there
+-- cannot even be asked for, and a summary that expires too early is made again.
+local function move_expiry(head, before)
+    local beside = string.sub(KEYS[1], 1, -5) .. 'summaries:'
+    local kept = redis.pcall('HMGET', beside .. 'head', 'state', 'exp')
+    if kept.err or kept[1] ~= 'live' or kept[2] ~= (before and whole(before) or false) then
+        return
+    end
+    if head.exp then
+        redis.pcall('HSET', beside .. 'head', 'ttl', whole(head.ttl), 'exp', whole(head.exp))
+        redis.pcall('PEXPIREAT', beside .. 'log', whole(head.exp))
+    else
+        redis.pcall('HDEL', beside .. 'head', 'ttl', 'exp')
+        redis.pcall('PERSIST', beside .. 'log')
+    end
+end
+
 -- Number and add the records; returns the first number.
 local function add(head)
     local first, had_exp = head.last + 1, head.exp
     for from = FIRST, #ARGV, CHUNK do
         redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
+    end
+    if head.old and head.old > 0 then
+        redis.call('LTRIM', KEYS[2], head.old, -1)
     end
     for at = FIRST, #ARGV do
         head.bytes = head.bytes + #ARGV[at]
@@ -48,9 +76,15 @@ local function add(head)
         redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
         return first
     end
+    if head.state == 'live' and head.floor == head.was_floor and head.exp ~= had_exp then
+        move_expiry(head, had_exp)
+    end
     head.state = 'live'
     write_head(head)
     release_log(head)
+    if head.out then
+        redis.call('HDEL', KEYS[1], 'out')
+    end
     if not head.exists and KEYS[4] then
         redis.call('ZADD', KEYS[4], 0, ARGV[1])
     end

@@ -22,6 +22,7 @@ for lane = 0, 2 do
             counts[lane], bytes = head.there, bytes + head.bytes
         end
         clear(head)
+        drop_log(head)
         head.state, head.ttl, head.exp = 'forgotten', nil, nil
         write_head(head)
     end

@@ -16,6 +16,16 @@ local function index_keys()
     return stem .. 'followed', stem .. 'entries', stem .. 'near', stem .. 'words'
 end
 
+-- A key of the index. It is not declared: while a slot moves, no session could be reached of which a
+-- declared key is on neither node. One that is not on this node then cannot even be asked for;
+-- what is derived may be left out, whatever else is wrong may not.
+local function beside(verb, key, ...)
+    local reply = redis.pcall(verb, key, ...)
+    if type(reply) == 'table' and reply.err and not string.find(reply.err, 'non local key', 1, true) then
+        error(reply.err)
+    end
+end
+
 -- Model, upto, floor, who compares and how many entries; nothing if some of those are gone.
 local function index_at()
     local followed, entries, near = index_keys()
@@ -75,15 +85,21 @@ local function visible_end(head)
     return 0
 end
 
--- Nothing given so far is visible any more.
+-- Nothing given so far is visible any more. The records go with `drop_log`, or, where others come
+-- into their place, when those are there: while a slot moves, no key can be begun on the old node.
 local function clear(head)
+    if head.exists then
+        for _, key in ipairs({ index_keys() }) do
+            beside('UNLINK', key)
+        end
+    end
+    head.floor, head.bytes, head.old = head.last, 0, head.there
+end
+
+local function drop_log(head)
     if head.there > 0 then
         redis.call('UNLINK', KEYS[2])
     end
-    if head.exists then
-        redis.call('UNLINK', index_keys())
-    end
-    head.floor, head.bytes = head.last, 0
 end
 
 local function write_head(head)
@@ -112,9 +128,9 @@ end
 local function release_log(head)
     for _, key in ipairs({ KEYS[2], index_keys() }) do
         if head.exp then
-            redis.call('PEXPIREAT', key, whole(head.exp))
+            beside('PEXPIREAT', key, whole(head.exp))
         else
-            redis.call('PERSIST', key)
+            beside('PERSIST', key)
         end
     end
 end

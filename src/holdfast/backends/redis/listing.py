@@ -1,0 +1,144 @@
+"""The index of names: what is alive is always in it, what is not leaves when a listing meets it.
+
+Index and session may be on different nodes, and anybody may stop between two steps. A name goes
+out in three: a mark beside the index (`going`), a ticket at the session, then the name itself if
+the mark is still there. Whoever brings such a session to life finds the ticket, takes the mark
+away, writes the name, and only then the session; a ticket that is not the newest counts for
+nothing. So a live session is in the index, whichever of them comes first or never goes on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast.backends.redis import scripts
+from holdfast.backends.redis.edges import Steps
+from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.requests import (
+    NEW_TICKET,
+    WITHOUT_USED,
+    Request,
+    plain_request,
+    request_for,
+)
+from holdfast.commands import Look, Names
+from holdfast.model import Durability, SessionState
+
+PAGE: Final = 500
+LEAVE_MAX: Final = 2 * PAGE
+"""Names that one listing takes out: where many sessions have died unseen, several share the work."""
+DOUBT: Final = "doubt"
+DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
+
+
+class Listing:
+    """The names of one namespace."""
+
+    def __init__(self, keys: Keys, carry: Callable[[Sequence[Request]], Steps[None]]) -> None:
+        self._keys, self._carry = keys, carry
+
+    def names(self, command: Names) -> Steps[list[bytes]]:
+        """A page of session names: those alive, or with `gone` all that ever were."""
+        found: list[bytes] = []
+        low = b"[" + command.prefix
+        if command.after is not None and command.after >= command.prefix:
+            low = b"(" + command.after
+        high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
+        size, leave = min(command.limit, PAGE), LEAVE_MAX
+        while len(found) < command.limit:
+            page = yield from self._page(low, high, size, gone=command.gone)
+            states = yield from self._states(page)
+            if command.gone:
+                found += [name for name in page if states[name] is not SessionState.NEVER]
+            else:
+                found += [name for name in page if states[name] is SessionState.LIVE]
+                dead = [name for name in page if states[name] in DEAD][:leave]
+                leave -= len(dead)
+                yield from self._unlist(dead)
+            if len(page) < size:
+                break
+            low, size = b"(" + page[-1], min(2 * size, PAGE)
+        return found[: command.limit]
+
+    def add(self, requests: Sequence[Request]) -> Steps[BaseException | None]:
+        """Write the names that some requests bear into the index; why that failed, if it did."""
+        index, going = self._keys.index, self._keys.going
+        names = {request.name or b"": request.ticket for request in requests}
+        back = [name for name, ticket in names.items() if ticket != NEW_TICKET]
+        # The mark first: a name that is there with its mark may be taken out again.
+        steps = [plain_request("append", b"HDEL", going, *back, key=going)] if back else []
+        members = [word for name in names for word in (b"0", name)]
+        steps.append(plain_request("append", b"ZADD", index, *members, key=index, writes=True))
+        for step in steps:
+            yield from self._carry([step])
+            if step.error is not None:
+                return step.error
+        return None
+
+    def _page(self, low: bytes, high: bytes, size: int, *, gone: bool) -> Steps[list[bytes]]:
+        """The next names, ascending. Those that are gone are read last: nothing leaves that set."""
+        pages: list[list[bytes]] = []
+        for key in (self._keys.index, self._keys.gone) if gone else (self._keys.index,):
+            words = (b"ZRANGEBYLEX", key, low, high, b"LIMIT", b"0", b"%d" % size)
+            request = plain_request(Names.operation, *words, key=key)
+            yield from self._carry([request])
+            pages.append(request.outcome())
+        return list(dict.fromkeys(heapq.merge(*pages)))[:size]
+
+    def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
+        asked = {name: self._state_request(name) for name in names}
+        yield from self._carry(list(asked.values()))
+        found = {name: request.outcome() for name, request in asked.items()}
+        looks = {n: request_for(Look(n), self._keys) for n in names if found[n] == DOUBT}
+        yield from self._carry(list(looks.values()))
+        found |= {name: look.outcome().state for name, look in looks.items()}
+        return {name: SessionState(state) for name, state in found.items()}
+
+    def _unlist(self, names: Sequence[bytes]) -> Steps[None]:
+        """Let names of dead sessions go, so that the next listing need not look at them.
+
+        A listing is right without it: whatever fails here is tried again by the next one.
+        """
+        if not names:
+            return
+        ticket = os.urandom(6).hex().encode()
+        marks = [word for name in names for word in (name, ticket)]
+        mark = plain_request(
+            Names.operation, b"HSET", self._keys.going, *marks, key=self._keys.going
+        )
+        yield from self._carry([mark])
+        if mark.error is not None:
+            return
+        notes = [self._unlist_request(name, ticket) for name in names]
+        yield from self._carry(notes)
+        out = [name for name, note in zip(names, notes, strict=True) if note.result]
+        if out:
+            yield from self._carry([self._part_request(ticket, out)])
+
+    def _state_request(self, name: bytes) -> Request:
+        head = self._keys.session(name)[:1]
+        return Request(Names.operation, scripts.STATE, head, (), lambda reply, _: _state(reply))
+
+    def _unlist_request(self, name: bytes, ticket: bytes) -> Request:
+        """Note at a session that its name may go: a write, since it must last before the name goes."""
+        keys = self._keys.session(name)[:WITHOUT_USED]
+
+        def may_go(reply: Any, _: Durability) -> bool:
+            return bool(reply == [b"out"])
+
+        return Request(Names.operation, scripts.UNLIST, keys, (ticket,), may_go, writes=True)
+
+    def _part_request(self, ticket: bytes, names: Sequence[bytes]) -> Request:
+        keys = (self._keys.index, self._keys.gone, self._keys.going)
+        return Request(
+            Names.operation, scripts.PART, keys, [ticket, *names], lambda reply, _: reply
+        )
+
+
+def _state(reply: Any) -> str:
+    """What was written by a later release cannot be looked into, but it is there."""
+    state: str = reply[0].decode()
+    return SessionState.LIVE if state == "newer" else state

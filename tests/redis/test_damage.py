@@ -1,0 +1,91 @@
+"""A session that lost part of its data hides no other one: it is named, and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import holdfast
+from holdfast import Damaged, StoredDataError
+from holdfast.cli import main
+from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness_redis import RedisHarness
+
+DOORS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncDoor}
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> RedisHarness:
+    return RedisHarness(tmp_path)
+
+
+@pytest.fixture(params=DOORS)
+def store(request: pytest.FixtureRequest, harness: RedisHarness) -> Iterator[Any]:
+    with DOORS[request.param](harness.url) as store:
+        for name in ("a", "b", "c", "d"):
+            store.append(name, [say("one"), say("two"), say("three")])
+        yield store
+
+
+def damage(harness: RedisHarness) -> None:
+    """Another program took a message of one; a later release wrote another."""
+    harness.engine.call("LPOP", "hf:{default.b}:log")
+    harness.engine.call("HSET", "hf:{default.c}:head", "v", "99")
+
+
+def read_all(store: Any) -> tuple[list[str], StoredDataError | None]:
+    """The lines of an export up to its end or its error. The async one is read to its end first."""
+    lines: list[str] = []
+    source = store.store.export() if isinstance(store, AsyncDoor) else None
+    if source is None:
+        try:
+            lines.extend(store.export())
+        except StoredDataError as error:
+            return lines, error
+        return lines, None
+
+    async def collect() -> StoredDataError | None:
+        try:
+            async for line in source:
+                lines.append(line)  # noqa: PERF401 - those before an error count
+        except StoredDataError as error:
+            return error
+        return None
+
+    return lines, store._run(collect())
+
+
+def test_an_export_has_every_session_that_can_be_read_and_names_the_others(
+    harness: RedisHarness, store: Any
+):
+    damage(harness)
+    lines, error = read_all(store)
+    assert isinstance(error, Damaged)
+    assert "2 session(s)" in str(error)
+    assert "'b'" in str(error)
+    assert "2 of its 3 messages" in str(error)
+    assert "'c'" in str(error)
+    with DOORS["sync"](harness.url, namespace="restored") as restored:
+        assert restored.load(lines).sessions == 2
+        assert restored.sessions() == ["a", "d"]
+        assert texts(restored.history("d")) == ["one", "two", "three"]
+
+
+def test_a_listing_shows_what_it_cannot_look_into(harness: RedisHarness, store: Any):
+    damage(harness)
+    assert store.sessions() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.usefixtures("store")
+def test_the_command_keeps_the_file_and_fails(harness: RedisHarness, tmp_path: Path):
+    damage(harness)
+    file = tmp_path / "export.jsonl"
+    result = CliRunner().invoke(main, ["export", "--store", harness.url, "-o", str(file)])
+    assert result.exit_code != 0
+    assert "'b'" in result.output
+    with DOORS["sync"](harness.url, namespace="restored") as restored:
+        assert restored.load(file.read_text().splitlines()).sessions == 2
