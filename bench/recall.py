@@ -19,9 +19,9 @@ from chromadb.config import Settings
 import holdfast
 from bench.figure import Figure, seconds, side_by_side
 from holdfast import Message
-from holdfast.recall import courses, vectors, words
-from holdfast.recall.commands import CANDIDATES_MAX, Candidate
+from holdfast.recall import memory_operations, vectors, words
 from holdfast.recall.embedders import MiniLM, WordLlama
+from holdfast.recall.index_commands import CANDIDATES_MAX, Candidate
 
 SET = Path(__file__).with_name("data") / "recall.jsonl"
 TOP = 5
@@ -105,7 +105,7 @@ def _weights(tuning: _Part, model: Any) -> Figure:
     best = max(found, key=lambda one: found[one])
     return Figure(
         "the weight of words is the best on the tuning part",
-        float(best == (courses.WORDS_WORTH, courses.WORDS_SCALE)),
+        float(best == (memory_operations.WORDS_WORTH, memory_operations.WORDS_SCALE)),
         at_least=1.0,
         unit="",
         detail=f"of {len(found)}: worth, scale = {best}, hit@{TOP} {found[best][0]:.2f} "
@@ -129,13 +129,13 @@ class _Part:
     def mixed(
         self,
         near: Sequence[Sequence[float]],
-        worth: float = courses.WORDS_WORTH,
-        scale: float = courses.WORDS_SCALE,
+        worth: float = memory_operations.WORDS_WORTH,
+        scale: float = memory_operations.WORDS_SCALE,
     ) -> list[list[float]]:
         """Both, as `recall` does it."""
         return [
             [
-                courses.score(Candidate(0, at, max(told, 0.0)), worth, scale)
+                memory_operations.score(Candidate(0, at, max(told, 0.0)), worth, scale)
                 for at, told in zip(*pair, strict=True)
             ]
             for pair in zip(near, self.words, strict=True)
@@ -227,7 +227,9 @@ def _memories(count: int) -> Iterator[str]:
 def _speed(here: Path) -> Iterator[Figure]:
     fast = WordLlama()
     fast.embed(["loaded"])
-    with holdfast.connect(f"sqlite:///{here}/many.db", embedder=fast, follow=False) as store:
+    with holdfast.connect(
+        f"sqlite:///{here}/many.db", embedder=fast, background_indexing=False
+    ) as store:
         texts = list(_memories(MANY))
         for begin in range(0, MANY, PART):
             store.append("u", [Message("user", text) for text in texts[begin : begin + PART]])
@@ -279,7 +281,7 @@ def _appends(here: Path) -> Iterator[Figure]:
         for number in range(APPEND_ROUNDS):
             for follow, times in taken.items():
                 url = f"sqlite:///{here}/{model.name}-{number}-{follow}.db"
-                with holdfast.connect(url, embedder=model, follow=follow) as store:
+                with holdfast.connect(url, embedder=model, background_indexing=follow) as store:
                     times.append(_append(store, body))
                     lag = store.index_lag("u")
                     if follow and number == APPEND_ROUNDS - 1:
@@ -317,7 +319,10 @@ def _chroma(here: Path) -> Figure:
     with (
         client,
         holdfast.connect(
-            f"sqlite:///{here}/log.db", embedder=fast, follow=False, index=f"chroma:///{here}/ours"
+            f"sqlite:///{here}/log.db",
+            embedder=fast,
+            background_indexing=False,
+            index=f"chroma:///{here}/ours",
         ) as store,
     ):
         direct = client.create_collection("memories", embedding_function=None)

@@ -20,8 +20,8 @@ from bench.recall import SET, TOP
 from bench.recall import _memories as memories
 from holdfast import Message, Store
 from holdfast.recall import vectors
-from holdfast.recall.commands import Search
 from holdfast.recall.embedders import WordLlama
+from holdfast.recall.index_commands import Search
 
 MANY = 20_000
 PART = 2_000
@@ -59,8 +59,12 @@ def _compare(name: str, by_engine: str, by_client: str, *, at_least: float) -> I
         for part in (texts, questions)
     )
     with (
-        holdfast.connect(by_engine, embedder=model, follow=False, namespace="engine") as engine,
-        holdfast.connect(by_client, embedder=model, follow=False, namespace="client") as client,
+        holdfast.connect(
+            by_engine, embedder=model, background_indexing=False, namespace="engine"
+        ) as engine,
+        holdfast.connect(
+            by_client, embedder=model, background_indexing=False, namespace="client"
+        ) as client,
     ):
         rates = {}
         for way, store in (("engine", engine), ("client", client)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends.sqlite.place import MEMORY_FILE_SYSTEMS, file_system_here
+from holdfast.backends.sqlite.durability import MEMORY_FILE_SYSTEMS, file_system_here
 from holdfast.errors import VerifyError
 from holdfast.verify.faults.power.block import BlockSupply
 from tests.daemon import daemon, docker_environment  # noqa: F401 - fixtures for every test

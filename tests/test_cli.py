@@ -217,7 +217,7 @@ def test_a_file_that_is_no_history_is_exit_4_with_the_line(shell: Shell, content
 
 
 def test_reindex_builds_the_index_from_the_log(shell: Shell):
-    with holdfast.connect(shell.url, follow=False) as store:
+    with holdfast.connect(shell.url, background_indexing=False) as store:
         store.append("u", Message("user", "tea"))
         store.remember("u", "likes tea")
     done = shell("reindex", "--embedder", "wordllama", "--json")

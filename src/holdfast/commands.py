@@ -25,11 +25,11 @@ TTL_NEVER: Final = 0
 
 MEMORIES: Final = b"\xffm"
 SUMMARIES: Final = b"\xffs"
-LANES: Final = (b"", MEMORIES, SUMMARIES)
+SUBLOGS: Final = (b"", MEMORIES, SUMMARIES)
 """What stands before the name of a session in the name of each of its logs."""
 
 
-def lanes_of(session: bytes) -> tuple[bytes, bytes]:
+def sublogs_of(session: bytes) -> tuple[bytes, bytes]:
     """The logs beside a session: its memories, and its summaries.
 
     No UTF-8 holds the byte 255, so no session can have such a name, and no listing of
@@ -44,6 +44,8 @@ class Command(Generic[R_co]):
     __slots__ = ()
     operation: ClassVar[str]
     writes: ClassVar[bool] = False
+    for_index: ClassVar[bool] = False
+    """Whether it goes to the index, where that is not in the log's engine."""
 
 
 @dataclass(slots=True)
@@ -149,7 +151,7 @@ class Read(Command[Slice]):
 
 
 @dataclass(slots=True)
-class Pick(Command[Sequence[tuple[int, bytes]]]):
+class ReadNumbers(Command[Sequence[tuple[int, bytes]]]):
     """The visible ones of these records, ascending; at one instant."""
 
     operation: ClassVar[str] = "recall"
@@ -170,7 +172,7 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Look(Command[Facts]):
+class StatSession(Command[Facts]):
     """The facts of one session, at one instant."""
 
     operation: ClassVar[str] = "stat"
@@ -202,7 +204,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Take(Command[Copy]):
+class ExportSession(Command[Copy]):
     """A whole session at one instant: what is visible, and what must never come back."""
 
     operation: ClassVar[str] = "export"
@@ -210,7 +212,7 @@ class Take(Command[Copy]):
 
 
 @dataclass(slots=True)
-class Put(Command[bool]):
+class ImportSession(Command[bool]):
     """Write a whole session under its old numbers; False if it is there already, see `is_there`.
 
     One whose time is over by the engine's clock is written as expired, without its records.
@@ -280,7 +282,7 @@ def check_expect(expect: int | None, end: int, *, operation: str, backend: str) 
 
 
 def floor_of(copy: Copy, *, backend: str) -> int:
-    """The number before the first row of a `Put`; raises unless rows lead from there to the last.
+    """The number before the first row of a `ImportSession`; raises unless rows lead from there to the last.
 
     What a number may be is for the engine to refuse: a constraint, or the script that writes.
     """
@@ -293,10 +295,10 @@ def floor_of(copy: Copy, *, backend: str) -> int:
 
 
 def unfit(why: str, *, backend: str) -> UsageError:
-    """The refusal of a `Put` that is no session."""
+    """The refusal of a `ImportSession` that is no session."""
     return UsageError(
         f"no session can be like that ({why}); nothing was written of it",
-        operation=Put.operation,
+        operation=ImportSession.operation,
         backend=backend,
     )
 
@@ -312,7 +314,7 @@ def is_there(there: Copy, wanted: Copy, *, backend: str) -> bool:
             return True
     raise Conflict(
         "a session of that name is there already, and differs. It was left as it is",
-        operation=Put.operation,
+        operation=ImportSession.operation,
         backend=backend,
     )
 

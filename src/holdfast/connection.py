@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from holdfast import limits, operations
 from holdfast.commands import Settings, Setup
 from holdfast.contract import AsyncStore, Store
-from holdfast.drive import Index
 from holdfast.errors import Refused, StorageWarning, UsageError
 from holdfast.model import Durability
+from holdfast.runner import Index
 
 if TYPE_CHECKING:
-    from holdfast.recall.courses import Mind
     from holdfast.recall.embedders import Embedder
+    from holdfast.recall.memory_operations import Models
     from holdfast.recall.summaries import Summarizer
 
 BACKENDS: Final = {
@@ -53,7 +53,7 @@ def connect(
     embedder: Embedder | str | None = None,
     index: str | None = None,
     summarizer: Summarizer | None = None,
-    follow: bool | None = None,
+    background_indexing: bool | None = None,
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
@@ -64,12 +64,12 @@ def connect(
     write later may be missing for as long as the copy lags. `embedder` (minilm unless told), `index`
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
     `summarizer` are for long-term memory; they are loaded when it is first used. From then on
-    a thread lets the index follow what is appended; at once with `follow=True` or where an embedder
-    or an index is named, never with `follow=False`: then only `recall` and `wait_for` do.
+    a thread lets the index follow what is appended; at once with `background_indexing=True` or where an embedder
+    or an index is named, never with `background_indexing=False`: then only `recall` and `wait_for` do.
     """
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
-    mind = _mind(embedder, summarizer)
+    models = _models(embedder, summarizer)
     apart = _index(index, settings)
     backend = module.open_backend(settings)
     try:
@@ -77,9 +77,11 @@ def connect(
     except BaseException:
         backend.close()
         raise
-    if follow is None and (embedder is not None or apart is not None):
-        follow = True
-    return Store(backend, ttl_s=ttl_s, mind=mind, index=apart, follow=follow)
+    if background_indexing is None and (embedder is not None or apart is not None):
+        background_indexing = True
+    return Store(
+        backend, ttl_s=ttl_s, models=models, index=apart, background_indexing=background_indexing
+    )
 
 
 async def connect_async(
@@ -92,12 +94,12 @@ async def connect_async(
     embedder: Embedder | str | None = None,
     index: str | None = None,
     summarizer: Summarizer | None = None,
-    follow: bool | None = None,
+    background_indexing: bool | None = None,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
-    mind = _mind(embedder, summarizer)
+    models = _models(embedder, summarizer)
     apart = None if index is None else await _index_in_a_thread(index, settings)
     backend = await module.open_backend_async(settings)
     try:
@@ -105,9 +107,11 @@ async def connect_async(
     except BaseException:
         await backend.close()
         raise
-    if follow is None and (embedder is not None or apart is not None):
-        follow = True
-    return AsyncStore(backend, ttl_s=ttl_s, mind=mind, index=apart, follow=follow)
+    if background_indexing is None and (embedder is not None or apart is not None):
+        background_indexing = True
+    return AsyncStore(
+        backend, ttl_s=ttl_s, models=models, index=apart, background_indexing=background_indexing
+    )
 
 
 def existing(url: str) -> str:
@@ -159,13 +163,13 @@ def log_and_index(url: str, index: str | None) -> tuple[str, str | None]:
     return f"sqlite://{here}/memory.db{query and '?' + query}", f"chroma://{here}/chroma"
 
 
-def _mind(embedder: object, summarizer: object) -> Mind | None:
+def _models(embedder: object, summarizer: object) -> Models | None:
     """None for the defaults: then nothing of recall is imported before it is used."""
     if embedder is None and summarizer is None:
         return None
-    from holdfast.recall import courses  # noqa: PLC0415 - as above
+    from holdfast.recall import memory_operations  # noqa: PLC0415 - as above
 
-    return courses.mind(embedder, summarizer)
+    return memory_operations.models(embedder, summarizer)
 
 
 def _index(index: object, settings: Settings) -> Index | None:
@@ -176,7 +180,7 @@ def _index(index: object, settings: Settings) -> Index | None:
             "index is chroma:///dir or chroma+http://host:port; left out, vectors are kept in the "
             f"log's own engine. Not {index!r}"
         )
-    from holdfast.recall.chroma import ChromaIndex  # noqa: PLC0415 - an extra
+    from holdfast.recall.chroma_index import ChromaIndex  # noqa: PLC0415 - an extra
 
     return ChromaIndex(index, settings.namespace)
 

@@ -12,17 +12,17 @@ from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast import operations, transfer
-from holdfast.commands import LANES, AsyncBackend, Backend, Take
-from holdfast.drive import Index, carry_out
+from holdfast.commands import SUBLOGS, AsyncBackend, Backend, ExportSession
 from holdfast.errors import StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
-from holdfast.recall.doors import AsyncLongTerm, LongTerm, courses
+from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
+from holdfast.runner import Index, execute
 
 if TYPE_CHECKING:
-    from holdfast.recall.courses import Mind
+    from holdfast.recall.memory_operations import Models
 
 
-class _Door:
+class _StoreBase:
     """What both doors have: a backend, the default time to live, what recall thinks with."""
 
     def __init__(
@@ -30,16 +30,16 @@ class _Door:
         backend: Backend | AsyncBackend,
         *,
         ttl_s: float | None,
-        mind: Mind | None,
+        models: Models | None,
         index: Index | None,
-        follow: bool | None,
+        background_indexing: bool | None,
     ) -> None:
         self._name = backend.name
         self._durability = backend.durability
         self._ttl_ms = operations.default_ttl_ms(ttl_s)
-        self._chosen = mind
+        self._chosen = models
         self._index = index
-        self._follows = follow is not False
+        self._background_indexing = background_indexing is not False
         self._closed = False
 
     @property
@@ -61,7 +61,7 @@ class _Door:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
-class Store(_Door, LongTerm):
+class Store(_StoreBase, LongTerm):
     """Conversations that are not forgotten. Safe to share between threads.
 
     Every error says whether the write happened: `UsageError` and `NotApplied` mean that it
@@ -73,14 +73,20 @@ class Store(_Door, LongTerm):
         backend: Backend,
         *,
         ttl_s: float | None = None,
-        mind: Mind | None = None,
+        models: Models | None = None,
         index: Index | None = None,
-        follow: bool | None = None,
+        background_indexing: bool | None = None,
     ) -> None:
-        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index, follow=follow)
+        super().__init__(
+            backend,
+            ttl_s=ttl_s,
+            models=models,
+            index=index,
+            background_indexing=background_indexing,
+        )
         self._backend = backend
-        if follow:
-            self._start_following()
+        if background_indexing:
+            self._start_indexing()
 
     def append(
         self,
@@ -157,7 +163,9 @@ class Store(_Door, LongTerm):
         """
         self._check_open()
         if self._index is not None:
-            return operations.erased(session, self._walk(courses().forget(session)))
+            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
+
+            return operations.erased(session, self._run(memory_operations.forget(session)))
         return operations.erased(session, self._backend.execute(operations.forget(session)))
 
     def sessions(
@@ -181,11 +189,11 @@ class Store(_Door, LongTerm):
         """
         writer = transfer.Writer()
         yield writer.header()
-        for lane in LANES:
-            for name in self._all_names(lane, prefix):
+        for sublog in SUBLOGS:
+            for name in self._all_names(sublog, prefix):
                 self._check_open()
                 try:
-                    copy = self._backend.execute(Take(name))
+                    copy = self._backend.execute(ExportSession(name))
                 except StoredDataError as error:
                     writer.leave_out(name, error)
                 else:
@@ -193,11 +201,11 @@ class Store(_Door, LongTerm):
         yield writer.trailer()
         writer.finish()
 
-    def _all_names(self, lane: bytes, prefix: str) -> Iterator[bytes]:
+    def _all_names(self, sublog: bytes, prefix: str) -> Iterator[bytes]:
         after: bytes | None = None
         while True:
             self._check_open()
-            names = self._backend.execute(operations.all_names(lane, prefix, after))
+            names = self._backend.execute(operations.all_names(sublog, prefix, after))
             if not names:
                 return
             yield from names
@@ -223,8 +231,8 @@ class Store(_Door, LongTerm):
     def close(self) -> None:
         """Finish what is under way and let go of the engine. Closing twice is closing once."""
         self._closed = True
-        if self._follower is not None:
-            self._follower.close()
+        if self._indexer is not None:
+            self._indexer.close()
         self._backend.close()
         if self._index is not None:
             self._index.close()
@@ -241,7 +249,7 @@ class Store(_Door, LongTerm):
         self.close()
 
 
-class AsyncStore(_Door, AsyncLongTerm):
+class AsyncStore(_StoreBase, AsyncLongTerm):
     """The same surface, awaited. See `Store` for what each operation promises.
 
     Cancelling an await never leaves a write half known: a write that was begun is carried
@@ -253,14 +261,20 @@ class AsyncStore(_Door, AsyncLongTerm):
         backend: AsyncBackend,
         *,
         ttl_s: float | None = None,
-        mind: Mind | None = None,
+        models: Models | None = None,
         index: Index | None = None,
-        follow: bool | None = None,
+        background_indexing: bool | None = None,
     ) -> None:
-        super().__init__(backend, ttl_s=ttl_s, mind=mind, index=index, follow=follow)
+        super().__init__(
+            backend,
+            ttl_s=ttl_s,
+            models=models,
+            index=index,
+            background_indexing=background_indexing,
+        )
         self._backend = backend
-        if follow:
-            self._start_following()
+        if background_indexing:
+            self._start_indexing()
 
     async def append(
         self,
@@ -275,7 +289,7 @@ class AsyncStore(_Door, AsyncLongTerm):
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
-        written = await carry_out(command, self._backend)
+        written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(session, written)
 
@@ -291,7 +305,7 @@ class AsyncStore(_Door, AsyncLongTerm):
         """See `Store.history`."""
         self._check_open()
         command = operations.read(session, limit, before, after, seen)
-        return operations.history(await carry_out(command, self._backend))
+        return operations.history(await execute(command, self._backend))
 
     async def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
@@ -299,7 +313,7 @@ class AsyncStore(_Door, AsyncLongTerm):
         """See `Store.rewrite`."""
         self._check_open()
         command = operations.rewrite(session, messages, expect, self._ttl_ms)
-        written = await carry_out(command, self._backend)
+        written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(session, written)
 
@@ -307,8 +321,10 @@ class AsyncStore(_Door, AsyncLongTerm):
         """See `Store.forget`."""
         self._check_open()
         if self._index is not None:
-            return operations.erased(session, await self._walk(courses().forget(session)))
-        removed = await carry_out(operations.forget(session), self._backend)
+            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
+
+            return operations.erased(session, await self._run(memory_operations.forget(session)))
+        removed = await execute(operations.forget(session), self._backend)
         return operations.erased(session, removed)
 
     async def sessions(
@@ -316,24 +332,24 @@ class AsyncStore(_Door, AsyncLongTerm):
     ) -> list[str]:
         """See `Store.sessions`."""
         self._check_open()
-        found = await carry_out(operations.names(prefix, after, limit), self._backend)
+        found = await execute(operations.names(prefix, after, limit), self._backend)
         return operations.texts(found)
 
     async def stat(self, session: str) -> Stat:
         """See `Store.stat`."""
         self._check_open()
-        facts = await carry_out(operations.look(session), self._backend)
+        facts = await execute(operations.look(session), self._backend)
         return operations.stat(session, facts)
 
     async def export(self, *, prefix: str = "") -> AsyncIterator[str]:
         """See `Store.export`."""
         writer = transfer.Writer()
         yield writer.header()
-        for lane in LANES:
-            async for name in self._all_names(lane, prefix):
+        for sublog in SUBLOGS:
+            async for name in self._all_names(sublog, prefix):
                 self._check_open()
                 try:
-                    copy = await carry_out(Take(name), self._backend)
+                    copy = await execute(ExportSession(name), self._backend)
                 except StoredDataError as error:
                     writer.leave_out(name, error)
                     continue
@@ -342,12 +358,12 @@ class AsyncStore(_Door, AsyncLongTerm):
         yield writer.trailer()
         writer.finish()
 
-    async def _all_names(self, lane: bytes, prefix: str) -> AsyncIterator[bytes]:
+    async def _all_names(self, sublog: bytes, prefix: str) -> AsyncIterator[bytes]:
         after: bytes | None = None
         while True:
             self._check_open()
-            command = operations.all_names(lane, prefix, after)
-            names = await carry_out(command, self._backend)
+            command = operations.all_names(sublog, prefix, after)
+            names = await execute(command, self._backend)
             if not names:
                 return
             for name in names:
@@ -361,17 +377,17 @@ class AsyncStore(_Door, AsyncLongTerm):
             async for line in _each(lines):
                 if (moved := reader.feed(line)) is not None:
                     self._check_open()
-                    written = await carry_out(operations.put(moved), self._backend)
+                    written = await execute(operations.put(moved), self._backend)
                     reader.count(moved, written=written)
             return reader.finish()
 
     async def close(self) -> None:
         """See `Store.close`."""
         self._closed = True
-        if self._follower is not None:
+        if self._indexer is not None:
             import asyncio  # noqa: PLC0415 - the sync door does without it
 
-            await asyncio.to_thread(self._follower.close)
+            await asyncio.to_thread(self._indexer.close)
         await self._backend.close()
         if self._index is not None:
             self._index.close()

@@ -17,13 +17,13 @@ from holdfast.commands import (
     Append,
     Facts,
     Forget,
-    Look,
+    ImportSession,
     Names,
-    Put,
     Read,
     Removed,
     Rewrite,
     Slice,
+    StatSession,
     Written,
 )
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
@@ -110,9 +110,9 @@ def erased(session: str, removed: Removed) -> Erased:
     )
 
 
-def look(session: str) -> Look:
+def look(session: str) -> StatSession:
     """Of `Store.stat`."""
-    return Look(session_bytes(session))
+    return StatSession(session_bytes(session))
 
 
 def stat(session: str, facts: Facts) -> Stat:
@@ -133,9 +133,9 @@ def names(prefix: str, after: str | None, limit: int) -> Names:
     return _names(prefix, after, limit)
 
 
-def all_names(lane: bytes, prefix: str, after: bytes | None) -> Names:
+def all_names(sublog: bytes, prefix: str, after: bytes | None) -> Names:
     """A page of every log of a lane that left a trace: live, expired and forgotten."""
-    begin = lane + text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX)
+    begin = sublog + text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX)
     return Names(begin, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
 
 
@@ -144,9 +144,9 @@ def texts(names: Sequence[bytes]) -> list[str]:
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
-def put(moved: SessionCopy) -> Put:
+def put(moved: SessionCopy) -> ImportSession:
     """Write a whole log under its old numbers; `transfer.Reader` has checked it."""
-    return Put(moved.name, moved.copy)
+    return ImportSession(moved.name, moved.copy)
 
 
 def _names(prefix: str, after: str | None, limit: int) -> Names:

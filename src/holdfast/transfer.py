@@ -221,9 +221,9 @@ class Reader:
 
 def _shown(name: bytes) -> str:
     """The session of a log in words."""
-    lane = next((lane for lane in (MEMORIES, SUMMARIES) if name.startswith(lane)), b"")
-    beside = {MEMORIES: "memories of ", SUMMARIES: "summaries of "}.get(lane, "")
-    return beside + repr(name[len(lane) :].decode("utf-8", "backslashreplace"))
+    sublog = next((sublog for sublog in (MEMORIES, SUMMARIES) if name.startswith(sublog)), b"")
+    beside = {MEMORIES: "memories of ", SUMMARIES: "summaries of "}.get(sublog, "")
+    return beside + repr(name[len(sublog) :].decode("utf-8", "backslashreplace"))
 
 
 def _line(value: dict[str, Any]) -> str:

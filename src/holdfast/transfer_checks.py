@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast import limits
-from holdfast.commands import LANES, Facts
+from holdfast.commands import SUBLOGS, Facts
 from holdfast.errors import LimitExceeded, UsageError
 from holdfast.model import SessionState
 
@@ -114,8 +114,8 @@ def whole(value: object, what: str, low: int, high: int | None) -> int:
 
 def _check_name(name: bytes) -> None:
     """A session's, or that of a log beside one."""
-    lane = next((lane for lane in LANES if lane and name.startswith(lane)), b"")
-    plain = name[len(lane) :]
+    sublog = next((sublog for sublog in SUBLOGS if sublog and name.startswith(sublog)), b"")
+    plain = name[len(sublog) :]
     plain.decode("utf-8", "surrogatepass")
     if not plain:
         raise UsageError("session must not be empty")

@@ -19,13 +19,13 @@ from holdfast import Ack, Message
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("door", choices=("sync", "async"))
+    arguments.add_argument("api", choices=("sync", "async"))
     arguments.add_argument("url")
     arguments.add_argument("session")
     arguments.add_argument("name")
     arguments.add_argument("--count", type=int, default=sys.maxsize)
     chosen = arguments.parse_args()
-    if chosen.door == "async":
+    if chosen.api == "async":
         asyncio.run(write_async(chosen))
     else:
         write(chosen)

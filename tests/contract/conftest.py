@@ -21,7 +21,7 @@ ENGINES: dict[str, Callable[[Path], Harness]] = {
 }
 
 
-ONE_DOOR = {"redis-6.2": "sync", "valkey": "async"}
+ONE_API = {"redis-6.2": "sync", "valkey": "async"}
 """Another version of a server differs behind the doors: one of them is enough for it, and
 none of the tests that kill clients."""
 
@@ -36,10 +36,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_doubled(item: pytest.Item) -> bool:
     chosen = getattr(item, "callspec", None)
     asked = chosen.params if chosen is not None else {}
-    door = ONE_DOOR.get(str(asked.get("harness")))
-    if door is None:
+    api = ONE_API.get(str(asked.get("harness")))
+    if api is None:
         return False
-    return "opener" in getattr(item, "fixturenames", ()) or asked.get("open_store", door) != door
+    return "opener" in getattr(item, "fixturenames", ()) or asked.get("open_store", api) != api
 
 
 @pytest.fixture(params=ENGINES)

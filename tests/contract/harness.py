@@ -87,7 +87,7 @@ class SqliteHarness:
         return [file.name for file in self.folder.iterdir() if text in file.read_bytes()]
 
 
-class AsyncDoor:
+class AsyncApi:
     """The async store with the sync store's surface, so that one test goes through both doors."""
 
     def __init__(self, url: str, **settings: Any) -> None:
@@ -176,20 +176,22 @@ class AsyncDoor:
         self.close()
 
 
-AnyStore = Store | AsyncDoor
+AnyStore = Store | AsyncApi
 
 
 class Opener:
     """Opens the store under test through one door, and closes whatever is left open."""
 
-    def __init__(self, harness: Harness, door: str) -> None:
+    def __init__(self, harness: Harness, api: str) -> None:
         self.harness = harness
-        self.door = door
+        self.api = api
         self._opened: list[AnyStore] = []
 
     def __call__(self, **settings: Any) -> AnyStore:
-        kind = AsyncDoor if self.door == "async" else holdfast.connect
-        settings.setdefault("follow", False)  # so that a test can count what it did itself
+        kind = AsyncApi if self.api == "async" else holdfast.connect
+        settings.setdefault(
+            "background_indexing", False
+        )  # so that a test can count what it did itself
         store: AnyStore = kind(self.harness.url, **settings)
         self._opened.append(store)
         return store

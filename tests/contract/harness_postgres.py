@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from holdfast import Durability
-from holdfast.commands import lanes_of
+from holdfast.commands import sublogs_of
 from holdfast.verify.engines import Engine, start_engine
 from tests.wheels import start
 
@@ -75,6 +75,6 @@ class PgvectorHarness(PostgresHarness):
             [(count,)] = connection.execute(
                 f"SELECT count(*) FROM {self.schema}.near WHERE session IN "
                 f"(SELECT id FROM {self.schema}.sessions WHERE name = ANY (%s))".encode(),
-                ([session, *lanes_of(session)],),
+                ([session, *sublogs_of(session)],),
             ).fetchall()
         return int(count)

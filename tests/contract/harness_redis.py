@@ -11,7 +11,7 @@ from redis import Redis
 
 from holdfast import Durability
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.commands import lanes_of
+from holdfast.commands import sublogs_of
 from holdfast.verify.engines import start_engine
 from tests import wheels
 
@@ -86,7 +86,7 @@ class Redis8Harness(RedisHarness):
 
     def compared_by_engine(self, scope: str) -> int:
         """How many vectors of messages and memories of a scope the server has to compare."""
-        logs = (scope.encode(), *lanes_of(scope.encode()))
+        logs = (scope.encode(), *sublogs_of(scope.encode()))
         stems = [KEYS.session(log)[0].decode().removesuffix("head") for log in logs]
         return sum(self.engine.call("VCARD", f"{stem}near") for stem in stems)
 

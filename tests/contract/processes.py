@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).with_name("client.py")
-DOORS = itertools.cycle(("sync", "async"))
+APIS = itertools.cycle(("sync", "async"))
 
 
 class Client:
@@ -22,7 +22,7 @@ class Client:
             # Whoever writes without a pause leaves others little room: SQLite has no queue.
             url += "?busy_timeout_s=60"
         self.process = subprocess.Popen(
-            [sys.executable, str(CLIENT), next(DOORS), url, session, name, *arguments],
+            [sys.executable, str(CLIENT), next(APIS), url, session, name, *arguments],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Damaged, FormatTooNew, SessionState, UsageError
-from holdfast.commands import Command, Copy, Facts, Put
-from tests.contract.harness import AnyStore, AsyncDoor, Opener, say, texts
+from holdfast.commands import Command, Copy, Facts, ImportSession
+from tests.contract.harness import AnyStore, AsyncApi, Opener, say, texts
 from tests.exports import FUTURE_MS, NUMBER_MAX, PAST_MS, export, head, session, wrong_files
 from tests.waiting import wait_until
 
@@ -102,7 +102,7 @@ def test_numbers_at_their_borders_are_loaded(store: AnyStore):
 
 def execute(store: AnyStore, command: Command[Any]) -> Any:
     """Past every check of ours, to the engine."""
-    if isinstance(store, AsyncDoor):
+    if isinstance(store, AsyncApi):
         backend = store.store._backend
 
         async def wait() -> Any:
@@ -165,7 +165,7 @@ def test_engines_themselves_refuse_what_no_session_can_be(open_store: Opener):
     wrong: list[str] = []
     for what, unfit in UNFIT.items():
         try:
-            execute(guest, Put(b"evil", unfit))
+            execute(guest, ImportSession(b"evil", unfit))
             wrong.append(f"{what}: written")
         except UsageError as error:
             if "nothing was written" not in str(error):
@@ -185,18 +185,18 @@ def test_a_refused_put_does_not_take_others_in_its_group_with_it(open_store: Ope
     """Writes that arrive together may share a transaction."""
     store = open_store()
     unfit = copy(1, 1, keys=[(KEY[1:], 1, 1)])  # on SQLite the one that a constraint refuses
-    if isinstance(store, AsyncDoor):
+    if isinstance(store, AsyncApi):
         inner = store.store
 
         async def both() -> list[Any]:
-            puts = (inner._backend.execute(Put(b"evil", unfit)) for _ in range(5))
+            puts = (inner._backend.execute(ImportSession(b"evil", unfit)) for _ in range(5))
             appends = (inner.append(f"s{n}", say("x")) for n in range(20))
             return list(await asyncio.gather(*puts, *appends, return_exceptions=True))
 
         outcomes = store._run(both())
     else:
         outcomes = _in_threads(
-            [lambda: execute(store, Put(b"evil", unfit))] * 5
+            [lambda: execute(store, ImportSession(b"evil", unfit))] * 5
             + [lambda n=n: store.append(f"s{n}", say("x")) for n in range(20)]
         )
     assert all(isinstance(one, UsageError) for one in outcomes[:5]), outcomes[:5]
@@ -363,7 +363,7 @@ def test_a_closed_store_says_what_was_loaded(open_store: Opener):
     def lines() -> Iterator[str]:
         file = export(session("a", ["x"]), session("b", ["y"]))
         yield from file[:3]
-        inner = store.store if isinstance(store, AsyncDoor) else store
+        inner = store.store if isinstance(store, AsyncApi) else store
         inner._closed = True
         yield from file[3:]
 

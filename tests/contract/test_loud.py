@@ -79,7 +79,7 @@ def test_a_cause_that_cannot_be_pickled_leaves_its_words():
     assert str(back.__cause__) == "Local: the reason"
 
 
-def test_both_doors_have_the_same_surface():
+def test_both_apis_have_the_same_surface():
     def surface(kind: type) -> dict[str, str]:
         return {
             name: str(inspect.signature(member)).split(" -> ")[0]

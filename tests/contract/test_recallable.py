@@ -21,8 +21,7 @@ from holdfast import (
     Source,
     UsageError,
 )
-from holdfast.recall import courses
-from holdfast.recall.commands import Entry, Extend, Followed
+from holdfast.recall.index_commands import Entry, Extend, ReadPosition
 from tests.contract.harness import AnyStore, Harness, Opener, say, texts
 from tests.recall.models import Counting, Letters, wordllama
 from tests.waiting import wait_until
@@ -134,11 +133,11 @@ def test_another_model_means_a_rebuild_and_vectors_are_never_mixed(open_store: O
 
 
 def test_two_that_follow_at_once_with_different_models_do_not_mix(harness: Harness):
-    with holdfast.connect(harness.url, embedder=Letters(), follow=False) as store:
+    with holdfast.connect(harness.url, embedder=Letters(), background_indexing=False) as store:
         store.append("u", [say("tea"), say("coffee"), say("milk")])
         store.recall("u", "tea")
         store.append("u", say("water"))
-        at = store._backend.execute(Followed(b"u"))
+        at = store._backend.execute(ReadPosition(b"u"))
         assert (at.model, at.upto) == ("letters/64", 3)
         other = Entry(4, b"\1" * 8, b"\1", {})
         for late in (
@@ -148,7 +147,7 @@ def test_two_that_follow_at_once_with_different_models_do_not_mix(harness: Harne
             Extend(b"u", "letters/64", 3, 9, [other], 0),  # of what is not there
         ):
             store._backend.execute(late)
-            assert store._backend.execute(Followed(b"u")).upto == 3, late
+            assert store._backend.execute(ReadPosition(b"u")).upto == 3, late
         assert store.index_lag("u") == 1
         assert found(store, "u", "water", k=1) == ["water"]
 
@@ -206,7 +205,7 @@ def test_an_index_that_is_behind_says_so_instead_of_answering_short(
     store = open_store(embedder=Letters())
     store.append("u", [say(f"thing number {n}") for n in range(100)])
     assert store.index_lag("u") == 100
-    monkeypatch.setattr(courses, "CATCH_UP_S", 0.0)
+    monkeypatch.setattr("holdfast.recall.memory_operations.CATCH_UP_S", 0.0)
     assert store.recall("u", "thing number 99", k=1).behind == 68
     assert store.index_lag("u") == 68
     assert store.wait_for("u") == 68

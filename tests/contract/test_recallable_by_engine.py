@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import SessionState, Store
-from holdfast.backends.redis import entries
-from holdfast.recall.commands import Search
+from holdfast.recall.index_commands import Search
 from holdfast.recall.vectors import pack
 from holdfast.recall.words import asked
 from tests.contract.harness import AnyStore, Opener, say
@@ -44,7 +43,9 @@ ENGINES: dict[str, Callable[[Path], ByEngine]] = {
 def harness(
     request: pytest.FixtureRequest, disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ByEngine:
-    monkeypatch.setattr(entries, "CLIENT_MAX", 0)  # of Redis: from the first entry on
+    monkeypatch.setattr(
+        "holdfast.backends.redis.index.CLIENT_MAX", 0
+    )  # of Redis: from the first entry on
     return ENGINES[request.param](disk_path)
 
 

@@ -34,7 +34,7 @@ def summarizer() -> Summarizer:
 
 @pytest.fixture
 def store(open_store: Opener, summarizer: Summarizer) -> AnyStore:
-    return open_store(embedder=Letters(), summarizer=summarizer, follow=False)
+    return open_store(embedder=Letters(), summarizer=summarizer, background_indexing=False)
 
 
 def parts(store: AnyStore) -> dict[bytes, dict[str, Any]]:
@@ -110,7 +110,7 @@ def with_its_summary_gone(store: AnyStore) -> list[str]:
 def test_a_context_is_made_although_the_summary_is_gone_and_its_key_is_used(
     open_store: Opener, summarizer: Summarizer
 ):
-    settings = {"embedder": Letters(), "summarizer": summarizer, "follow": False}
+    settings = {"embedder": Letters(), "summarizer": summarizer, "background_indexing": False}
     old = open_store(namespace="old", **settings)
     old.append("u", turns(60))
     assert old.context("u", "turn", tokens=300).summary is not None

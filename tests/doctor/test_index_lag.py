@@ -30,7 +30,7 @@ def lag(found: Audit) -> list[float]:
 
 def test_the_lag_is_a_figure_a_fact_and_a_note(url: str):
     say = functools.partial(Message, "user")
-    with holdfast.connect(url, embedder=Letters(), follow=False) as store:
+    with holdfast.connect(url, embedder=Letters(), background_indexing=False) as store:
         store.append("a", [say("one"), say("two"), say("three")])
         assert FACT not in audit(url).facts, "nobody has recalled yet: there is no index"
         store.remember("a", "a memory")
@@ -53,7 +53,7 @@ def test_the_lag_is_a_figure_a_fact_and_a_note(url: str):
 
 def test_our_own_directory_is_judged_by_its_log(disk_path: Path):
     place = f"chroma:///{disk_path}"
-    with holdfast.connect(place, embedder=Letters(), follow=False) as store:
+    with holdfast.connect(place, embedder=Letters(), background_indexing=False) as store:
         store.append("a", Message("user", "one"))
         none_yet = audit(place)
         store.recall("a", "one")
@@ -67,7 +67,7 @@ def test_our_own_directory_is_judged_by_its_log(disk_path: Path):
 
 def test_an_index_that_cannot_be_read_is_named(disk_path: Path):
     place = f"chroma:///{disk_path}"
-    with holdfast.connect(place, embedder=Letters(), follow=False) as store:
+    with holdfast.connect(place, embedder=Letters(), background_indexing=False) as store:
         store.append("a", Message("user", "one"))
         store.recall("a", "one")
     db = apsw.Connection(str(disk_path / "chroma" / "chroma.sqlite3"))

@@ -15,8 +15,8 @@ from holdfast import (
     Store,
     UsageError,
 )
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Door
+from holdfast.integrations import framework_operations
+from holdfast.integrations.framework_operations import StepRunner
 from holdfast.verify.records import flip_one
 
 
@@ -27,7 +27,7 @@ def ended(course: Any, reply: Any) -> Any:
 
 
 def test_a_batch_whose_reply_was_lost_is_added_once(store: Store):
-    course = courses.add("s", [Message("user", "a"), Message("assistant", "b")])
+    course = framework_operations.add("s", [Message("user", "a"), Message("assistant", "b")])
     next(course)(store)
     again = course.throw(OutcomeUnknown("the reply was lost"))
     assert ended(course, again(store)).repeated
@@ -35,15 +35,15 @@ def test_a_batch_whose_reply_was_lost_is_added_once(store: Store):
 
 
 def test_a_reply_that_stays_lost_is_an_error_in_the_end():
-    course = courses.add("s", [Message("user", "a")])
+    course = framework_operations.add("s", [Message("user", "a")])
     next(course)
     with pytest.raises(OutcomeUnknown):
-        for _ in range(courses.TRIES):
+        for _ in range(framework_operations.TRIES):
             course.throw(OutcomeUnknown("the reply was lost"))
 
 
 def test_what_may_have_been_done_is_not_said_to_be_undone_because_a_later_try_was(store: Store):
-    course = courses.add("s", [Message("user", "a")])
+    course = framework_operations.add("s", [Message("user", "a")])
     next(course)(store)
     course.throw(OutcomeUnknown("the reply was lost"))
     with pytest.raises(OutcomeUnknown) as told:
@@ -52,7 +52,7 @@ def test_what_may_have_been_done_is_not_said_to_be_undone_because_a_later_try_wa
 
 
 def test_what_was_not_done_at_once_is_said_to_be_so():
-    course = courses.add("s", [Message("user", "a")])
+    course = framework_operations.add("s", [Message("user", "a")])
     next(course)
     with pytest.raises(EngineUnreachable):
         course.throw(EngineUnreachable("it is down; nothing was written"))
@@ -60,7 +60,7 @@ def test_what_was_not_done_at_once_is_said_to_be_so():
 
 def test_what_was_added_meanwhile_is_not_lost_when_one_is_taken_out(store: Store):
     store.append("s", [Message("user", "a"), Message("user", "b")])
-    course = courses.take("s", 0)
+    course = framework_operations.take("s", 0)
     rewrite = course.send(next(course)(store))
     store.append("s", Message("user", "c"))
     with pytest.raises(Conflict) as clash:
@@ -74,7 +74,7 @@ def test_what_was_added_meanwhile_is_not_lost_when_one_is_taken_out(store: Store
 @pytest.mark.parametrize("place", [-3, 2, 5])
 def test_where_there_is_no_message_none_is_taken(store: Store, place: int):
     store.append("s", [Message("user", "a"), Message("user", "b")])
-    assert Door(store).run(courses.take("s", place)) is None
+    assert StepRunner(store).run(framework_operations.take("s", place)) is None
     assert store.stat("s").last == 2
 
 
@@ -82,25 +82,28 @@ def test_a_session_with_damage_is_not_rewritten(store: Store, url: str):
     store.append("s", [Message("user", text) for text in "abc"])
     flip_one(url, "default", "s")
     with pytest.raises(Damaged, match=r"cannot be read \(2\)"):
-        Door(store).run(courses.take("s", -1))
+        StepRunner(store).run(framework_operations.take("s", -1))
     assert [damage.seq for damage in store.history("s").damaged] == [2]
 
 
 def test_all_names_are_listed_page_after_page(store: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(courses, "PAGE_SESSIONS", 2)
+    monkeypatch.setattr("holdfast.integrations.framework_operations.PAGE_SESSIONS", 2)
     names = ["a", "b", "c", "d", "e"]
     for name in names:
         store.append(name, Message("user", "x"))
-    assert Door(store).run(courses.names()) == names
+    assert StepRunner(store).run(framework_operations.names()) == names
 
 
 def test_ids_make_a_key_only_where_every_message_has_one():
-    assert courses.key_of_ids("k", ["a", None]) is None
-    assert courses.key_of_ids("k", []) is None
-    keys = {courses.key_of_ids("k", ids) for ids in (["a", "b"], ["ab"], ["b", "a"], ["a:b"])}
+    assert framework_operations.key_of_ids("k", ["a", None]) is None
+    assert framework_operations.key_of_ids("k", []) is None
+    keys = {
+        framework_operations.key_of_ids("k", ids)
+        for ids in (["a", "b"], ["ab"], ["b", "a"], ["a:b"])
+    }
     assert len(keys) == 4
 
 
 def test_what_is_no_store_is_refused():
     with pytest.raises(UsageError, match=r"holdfast.connect\(url\) opens one"):
-        Door("sqlite:///memory.db")  # type: ignore[arg-type]
+        StepRunner("sqlite:///memory.db")  # type: ignore[arg-type]

@@ -25,22 +25,22 @@ from tests.integrations import agent
 THREAD: Any = {"configurable": {"thread_id": "user-42"}}
 
 
-@pytest.mark.parametrize("door", ["Store", "AsyncStore"])
-def test_it_passes_the_conformance_suite_of_langgraph_in_full(disk_path: Path, door: str):
+@pytest.mark.parametrize("api", ["Store", "AsyncStore"])
+def test_it_passes_the_conformance_suite_of_langgraph_in_full(disk_path: Path, api: str):
     opened = 0
 
     async def saver() -> AsyncIterator[HoldfastSaver]:
         nonlocal opened
         opened += 1
         url = f"sqlite:///{disk_path}/{opened}.db"
-        if door == "Store":
+        if api == "Store":
             with holdfast.connect(url) as store:
                 yield HoldfastSaver(store)
         else:
             async with await holdfast.connect_async(url) as store:
                 yield HoldfastSaver(store)
 
-    report = asyncio.run(validate(checkpointer_test(name=door)(saver)))
+    report = asyncio.run(validate(checkpointer_test(name=api)(saver)))
     failed = {name: one.failures for name, one in report.results.items() if one.passed is not True}
     assert not failed
     assert sum(one.tests_passed for one in report.results.values()) > 70

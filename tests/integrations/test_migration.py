@@ -124,7 +124,7 @@ def test_a_file_that_the_application_has_open_is_read_with_its_newest_messages(
     assert (moved.messages, moved.verified) == (1, 1)
 
 
-@pytest.mark.parametrize("line", ["door, last = Door(store)", "moved.sessions += 1"])
+@pytest.mark.parametrize("line", ["api, last = Door(store)", "moved.sessions += 1"])
 def test_a_migration_that_was_killed_is_taken_up_again(
     crash_at: Any, sqlite_engine: Any, url: str, line: str
 ):

@@ -12,12 +12,12 @@ from holdfast.verify.adapters import langchain, openai_agents
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
 
-DOORS: dict[str, Callable[[Any], Target]] = {
+APIS: dict[str, Callable[[Any], Target]] = {
     "langchain": langchain.holdfast,
     "openai-agents": openai_agents.holdfast,
 }
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=APIS)
 def target(request: pytest.FixtureRequest, sqlite_engine: SqliteEngine) -> Target:
-    return DOORS[request.param](sqlite_engine)
+    return APIS[request.param](sqlite_engine)

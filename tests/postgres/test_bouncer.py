@@ -120,7 +120,7 @@ def test_many_clients_share_few_backends_and_nothing_of_one_reaches_another(boun
     }
 
 
-def test_the_async_door_works(bouncer: str):
+def test_the_async_api_works(bouncer: str):
     async def scenario() -> None:
         async with await holdfast.connect_async(bouncer) as store:
             await asyncio.gather(*(store.append(f"s{n % 4}", say(str(n))) for n in range(60)))

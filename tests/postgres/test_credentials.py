@@ -69,13 +69,13 @@ def test_the_right_password_works_and_is_shown_nowhere(
         "s3cret%00",
     ],
 )
-@pytest.mark.parametrize("door", ["sync", "async"])
+@pytest.mark.parametrize("api", ["sync", "async"])
 def test_a_wrong_or_badly_written_password_is_in_no_error(
-    guarded: PostgresEngine, given: str, door: str, caplog: pytest.LogCaptureFixture
+    guarded: PostgresEngine, given: str, api: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.DEBUG)
     with pytest.raises(HoldfastError) as caught:
-        if door == "sync":
+        if api == "sync":
             holdfast.connect(url(guarded, given))
         else:
             asyncio.run(holdfast.connect_async(url(guarded, given)))

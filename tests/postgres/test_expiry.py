@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from holdfast import SessionState
-from holdfast.backends.postgres import course
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
@@ -61,8 +60,8 @@ def test_a_session_that_expired_while_a_write_waited_begins_anew(
 def test_expired_room_is_freed_in_bounded_bits_and_never_half_seen(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, monkeypatch
 ):
-    monkeypatch.setattr(course, "SWEEP_MESSAGES_MAX", 10)
-    monkeypatch.setattr(course, "SWEEP_INTERVAL_S", 0.0)
+    monkeypatch.setattr("holdfast.backends.postgres.command_steps.SWEEP_MESSAGES_MAX", 10)
+    monkeypatch.setattr("holdfast.backends.postgres.command_steps.SWEEP_INTERVAL_S", 0.0)
     store = connect(postgres_engine)
     store.append("s", [say(str(n)) for n in range(35)], key="k", ttl_s=0.05)
     wait_until(lambda: store.history("s").state is SessionState.EXPIRED)
@@ -81,7 +80,7 @@ def test_expired_room_is_freed_in_bounded_bits_and_never_half_seen(
 def test_a_sweep_leaves_alone_what_somebody_works_on(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, monkeypatch
 ):
-    monkeypatch.setattr(course, "SWEEP_INTERVAL_S", 0.0)
+    monkeypatch.setattr("holdfast.backends.postgres.command_steps.SWEEP_INTERVAL_S", 0.0)
     store = connect(postgres_engine, query="reply_timeout_s=3")
     store.append("s", say("a"), ttl_s=0.05)
     wait_until(lambda: store.history("s").state is SessionState.EXPIRED)

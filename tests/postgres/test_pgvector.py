@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.postgres import entries
 from holdfast.verify.indexes import index_of
 from tests import wheels
 from tests.contract.harness import AnyStore, Opener, say
@@ -69,7 +68,7 @@ def best(store: AnyStore) -> tuple[str, float]:
 def test_it_is_used_from_the_next_connect_on_and_nothing_is_embedded_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(entries, "NEAR_BATCH", 25)
+    monkeypatch.setattr("holdfast.backends.postgres.index.NEAR_BATCH", 25)
     model = Letters()
     with opened(database.url, model) as store:
         store.append("u", [say(text) for text in TEXTS])

@@ -228,7 +228,7 @@ def test_exhausted_connections_are_a_clear_answer_within_a_bound(
     assert texts(store.history("t")) == ["a"]
 
 
-def test_the_async_door_says_so_too(
+def test_the_async_api_says_so_too(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
 ):
     connect(postgres_engine).append("s", say("a"))
@@ -444,9 +444,9 @@ def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
     assert backend._group.is_idle()
 
 
-@pytest.mark.parametrize("door", ["threads", "tasks"])
+@pytest.mark.parametrize("api", ["threads", "tasks"])
 def test_sessions_that_somebody_holds_do_not_hold_up_the_others(
-    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, door: str
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, api: str
 ):
     """More writers than statements under way: sessions share statements, but not their locks."""
     store = connect(postgres_engine)
@@ -455,7 +455,7 @@ def test_sessions_that_somebody_holds_do_not_hold_up_the_others(
         store.append(name, say("before"))
     with psycopg.connect(postgres_engine.url) as holder:
         holder.execute("SELECT * FROM holdfast.sessions WHERE substr(name, 1, 1) = 's' FOR UPDATE")
-        if door == "threads":
+        if api == "threads":
             _the_held_one_last_in_threads(store, names, holder)
         else:
             asyncio.run(_the_held_one_last_in_tasks(postgres_engine.url, names, holder))

@@ -15,7 +15,7 @@ from holdfast import Ack, Durability, Refused, SessionState, UsageError
 from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.migration import check_replica
 from holdfast.verify.engines.postgres import PostgresEngine, PostgresReplica
-from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness import AsyncApi, say, texts
 from tests.postgres.conftest import OpenStore
 
 
@@ -132,7 +132,7 @@ def test_no_read_is_ever_stale_under_load_and_a_flickering_replica(
     assert stale == []
 
 
-def test_the_async_door_reads_its_own_writes_too(
+def test_the_async_api_reads_its_own_writes_too(
     postgres_engine: PostgresEngine, replica: PostgresReplica
 ):
     async def scenario() -> None:
@@ -148,15 +148,15 @@ def test_the_async_door_reads_its_own_writes_too(
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
 def test_what_was_there_when_a_client_connected_is_never_missing_from_what_it_reads(
-    postgres_engine: PostgresEngine, replica: PostgresReplica, connect: OpenStore, door: Any
+    postgres_engine: PostgresEngine, replica: PostgresReplica, connect: OpenStore, api: Any
 ):
     """It has written nothing and holds no ack: an agent that is started again and asks for its past."""
     replica.resume_replay()
     replica.pause_replay()
     connect(postgres_engine).append("s", say("yesterday"))
-    with door(postgres_engine.url, replicas=[replica.url]) as reader:
+    with api(postgres_engine.url, replicas=[replica.url]) as reader:
         assert reader.history("s").state is SessionState.LIVE
         assert texts(reader.history("s")) == ["yesterday"]
         begin = time.monotonic()

@@ -13,7 +13,7 @@ from tests.recall.models import Letters
 
 def main() -> None:
     model = Letters()
-    with holdfast.connect(sys.argv[1], embedder=model, follow=False) as store:
+    with holdfast.connect(sys.argv[1], embedder=model, background_indexing=False) as store:
         ack = store.append("u", [Message("user", f"item {n}") for n in range(200)])
         os.write(1, f"{ack.last}\n".encode())
         model.before = lambda call: os.kill(os.getpid(), signal.SIGKILL) if call == 3 else None

@@ -18,8 +18,8 @@ import pytest
 
 import holdfast
 from holdfast import EngineUnreachable, Message, OutcomeUnknown, Store
-from holdfast.recall.chroma import ChromaIndex
-from holdfast.recall.commands import Followed, Position
+from holdfast.recall.chroma_index import ChromaIndex
+from holdfast.recall.index_commands import Position, ReadPosition
 from holdfast.verify.engines.chroma import ChromaEngine
 from tests.recall.models import Letters
 
@@ -41,7 +41,9 @@ def folder(disk_path: Path) -> Path:
 
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as opened:
+    with holdfast.connect(
+        f"chroma:///{folder}", embedder=Letters(), background_indexing=False
+    ) as opened:
         opened.append("u", [Message("user", "tea"), Message("user", "coffee")])
         opened.remember("u", "likes OPS-881")
         yield opened
@@ -76,7 +78,9 @@ def test_a_collection_whose_files_a_power_cut_emptied_is_built_anew(store: Store
     assert files, "Chroma has persisted its index"
     for file in files:
         file.write_bytes(b"")
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as again:
+    with holdfast.connect(
+        f"chroma:///{folder}", embedder=Letters(), background_indexing=False
+    ) as again:
         assert again.index_lag("u") >= 1500, "it does not trust what is left"
         again.wait_for("u")
         assert again.recall("u", "thing 1234", k=1)[0].text == "thing 1234"
@@ -91,7 +95,9 @@ def test_an_index_of_which_entries_are_missing_is_noticed(store: Store, folder: 
     for collection in client.list_collections():
         collection.delete(ids=["1"])
     client.close()
-    with holdfast.connect(f"chroma:///{folder}", embedder=Letters(), follow=False) as again:
+    with holdfast.connect(
+        f"chroma:///{folder}", embedder=Letters(), background_indexing=False
+    ) as again:
         assert again.index_lag("u") == 3
         assert sorted(found(again, "tea")) == ["coffee", "likes OPS-881", "tea"]
 
@@ -115,7 +121,7 @@ def test_a_server_that_is_down_stops_recall_alone_and_all_is_well_when_it_is_bac
 ):
     index = f"chroma+{chroma_engine.url}"
     with holdfast.connect(
-        f"sqlite:///{folder}/m.db", embedder=Letters(), index=index, follow=False
+        f"sqlite:///{folder}/m.db", embedder=Letters(), index=index, background_indexing=False
     ) as store:
         store.append("u", Message("user", "tea"))
         store.append("gone", Message("user", "a secret"))
@@ -156,7 +162,10 @@ def test_an_index_of_another_log_with_the_same_names_is_not_taken_for_ours(folde
         ("one", []),
     ):
         with holdfast.connect(
-            f"sqlite:///{folder}/{name}.db", embedder=Letters(), index=index, follow=False
+            f"sqlite:///{folder}/{name}.db",
+            embedder=Letters(),
+            index=index,
+            background_indexing=False,
         ) as log:
             if texts:
                 log.append("u", [Message("user", text) for text in texts])
@@ -173,7 +182,7 @@ def test_stores_of_one_process_may_open_one_directory_at_once(tmp_path: Path):
         for turn in range(5):
             index = ChromaIndex(f"chroma:///{tmp_path}/{turn}", b"default")
             begin.wait(60)
-            assert index.execute(Followed(b"log %d" % number)) == Position()
+            assert index.execute(ReadPosition(b"log %d" % number)) == Position()
             index.close()
 
     with ThreadPoolExecutor(4) as people:

@@ -74,7 +74,7 @@ def test_a_server_that_is_down_stops_recall_alone_and_all_is_well_when_it_is_bac
     server = OpenAIServer()
     model = OpenAIEmbedder(server.url, "m", 64)
     with holdfast.connect(
-        f"sqlite:///{disk_path}/memory.db", embedder=model, follow=False
+        f"sqlite:///{disk_path}/memory.db", embedder=model, background_indexing=False
     ) as store:
         store.append("u", Message("user", "before"))
         assert store.recall("u", "before")[0].text == "before"
@@ -111,7 +111,7 @@ def test_a_bad_answer_is_refused_in_words(
     openai_server.status, openai_server.body = status, body
     model = OpenAIEmbedder(openai_server.url, "m", 64, api_key="sk-secret")
     with holdfast.connect(
-        f"sqlite:///{disk_path}/memory.db", embedder=model, follow=False
+        f"sqlite:///{disk_path}/memory.db", embedder=model, background_indexing=False
     ) as store:
         store.append("u", Message("user", "x"))
         with pytest.raises(Refused, match=words) as caught:

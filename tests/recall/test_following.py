@@ -18,9 +18,9 @@ import pytest
 
 import holdfast
 from holdfast import EngineUnreachable, UsageError
-from holdfast.recall import embedders, follower
-from holdfast.recall.chroma import ChromaIndex
-from holdfast.recall.commands import Entry, Erase, Extend, Position
+from holdfast.recall import embedders
+from holdfast.recall.chroma_index import ChromaIndex
+from holdfast.recall.index_commands import Entry, Erase, Extend, Position
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
 from tests.contract.harness_redis import RedisHarness
@@ -83,7 +83,7 @@ def follows(store: AnyStore, scope: str = "u") -> None:
 
 
 def test_what_was_appended_and_remembered_is_followed_without_being_asked_for(opened: Opener):
-    store = opened(embedder=Letters(), follow=None)
+    store = opened(embedder=Letters(), background_indexing=None)
     store.append("u", [say(f"thing {n}") for n in range(100)])
     store.remember("u", "a memory")
     store.append("other", say("x"))
@@ -103,14 +103,14 @@ def test_who_only_appends_pays_nothing_and_who_recalls_is_followed_from_then_on(
     monkeypatch.setitem(embedders.BY_NAME, embedders.DEFAULT, lambda: model)
     with holdfast.connect(sqlite.url) as store:
         store.append("u", say("x"))
-        assert (store._follower, model.calls) == (None, 0)
+        assert (store._indexer, model.calls) == (None, 0)
         assert [hit.text for hit in store.recall("u", "x")] == ["x"]
         store.append("u", say("y"))
         follows(store)
-    with holdfast.connect(sqlite.url, embedder=model, follow=False) as store:
+    with holdfast.connect(sqlite.url, embedder=model, background_indexing=False) as store:
         store.remember("u", "z")
-        assert (store._follower, store.index_lag("u")) == (None, 1)
-    with holdfast.connect(sqlite.url, follow=True) as store:
+        assert (store._indexer, store.index_lag("u")) == (None, 1)
+    with holdfast.connect(sqlite.url, background_indexing=True) as store:
         store.append("v", say("from the start"))
         follows(store, "v")
 
@@ -118,10 +118,12 @@ def test_who_only_appends_pays_nothing_and_who_recalls_is_followed_from_then_on(
 def test_what_a_recall_had_no_time_for_is_followed_after_it(
     sqlite: SqliteHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    with holdfast.connect(sqlite.url, follow=False) as store:
+    with holdfast.connect(sqlite.url, background_indexing=False) as store:
         store.append("u", [say(f"thing {n}") for n in range(100)])
-    monkeypatch.setattr("holdfast.recall.courses.CATCH_UP_S", 0.0)
-    monkeypatch.setattr(follower, "TURN_S", 0.0)  # one step, then others have their turn
+    monkeypatch.setattr("holdfast.recall.memory_operations.CATCH_UP_S", 0.0)
+    monkeypatch.setattr(
+        "holdfast.recall.indexer.TURN_S", 0.0
+    )  # one step, then others have their turn
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         assert store.recall("u", "thing").behind == 68
         follows(store)
@@ -130,15 +132,15 @@ def test_what_a_recall_had_no_time_for_is_followed_after_it(
 def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
     sqlite: SqliteHarness, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(follower, "IDLE_S", 0.0)
+    monkeypatch.setattr("holdfast.recall.indexer.IDLE_S", 0.0)
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         for number in range(5):
             store.append("u", say(f"thing {number}"))
             follows(store)
             wait_until(lambda: not threads(), within_s=LONG_S)
-        with holdfast.connect(sqlite.url, follow=False) as other:
+        with holdfast.connect(sqlite.url, background_indexing=False) as other:
             other.append("u", say("told while the thread was about to end"))
-        leaving = store._follower
+        leaving = store._indexer
         assert leaving is not None
         leaving._queue.put(b"u")
         leaving._leave()
@@ -148,14 +150,14 @@ def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
 def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_is_back(
     on_sqlite: Opener, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(follower, "PAUSE_S", 0.001)
+    monkeypatch.setattr("holdfast.recall.indexer.PAUSE_S", 0.001)
     model = Letters()
 
     def fail(_call: int) -> None:
         raise ConnectionRefusedError("the model is away")
 
     model.before = fail
-    store = on_sqlite(embedder=model, follow=None)
+    store = on_sqlite(embedder=model, background_indexing=None)
     store.append("u", say("said meanwhile"))
     wait_until(lambda: store.index_lag("u") == 1 and model.calls >= 3, within_s=LONG_S)
     with pytest.raises(EngineUnreachable, match="the model is away"):
@@ -182,7 +184,7 @@ def test_an_index_of_another_model_is_left_to_whoever_recalls(sqlite: SqliteHarn
 def test_close_does_not_wait_for_a_model_for_ever_and_nothing_is_added_after_it(
     disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(follower, "CLOSE_S", 0.001)
+    monkeypatch.setattr("holdfast.recall.indexer.CLOSE_S", 0.001)
     model = Gate()
     store = holdfast.connect(f"chroma:///{disk_path}", embedder=model)
     store.append("u", say("x"))
@@ -253,7 +255,7 @@ import holdfast
 from holdfast import Message
 from tests.waiting import wait_until
 
-store = holdfast.connect(sys.argv[1], follow=True)
+store = holdfast.connect(sys.argv[1], background_indexing=True)
 store.append("u", [Message("user", f"The number {n} is no other") for n in range(5000)])
 wait_until(lambda: store.index_lag("u") < 5000, within_s=100)
 print("left")
@@ -268,7 +270,7 @@ def test_a_process_ends_while_the_model_is_at_work_though_nobody_closed_the_stor
         capture_output=True, text=True, timeout=110, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "left\n"), done.stderr
-    with holdfast.connect(sqlite.url, follow=False) as store:
+    with holdfast.connect(sqlite.url, background_indexing=False) as store:
         assert store.index_lag("u") > 0, "it did not stay until all was done"
 
 

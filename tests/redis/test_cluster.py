@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import EngineUnreachable
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.backends.redis.requests import pack
-from tests.contract.harness import AsyncDoor, say, texts
+from holdfast.backends.redis.statements import pack
+from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import engine as shared_engine
 
-DOORS = [holdfast.connect, AsyncDoor]
-Door = Callable[..., Any]
+APIS = [holdfast.connect, AsyncApi]
+StepRunner = Callable[..., Any]
 names = st.binary(min_size=1, max_size=12) | st.sampled_from([b"a.b", b"a", b"b", b"%2E", b"{a}"])
 
 
@@ -87,11 +87,13 @@ def session_at(third: int) -> str:
     )
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
-def test_sessions_live_on_every_node_and_are_listed_together(cluster: Any, door: Door, scheme: str):
+def test_sessions_live_on_every_node_and_are_listed_together(
+    cluster: Any, api: StepRunner, scheme: str
+):
     url = cluster.url.replace("redis://", f"{scheme}://")
-    with door(url) as store:
+    with api(url) as store:
         wanted = sorted(f"s{number}" for number in range(40))
         for name in wanted:
             store.append(name, say(name), key="k")
@@ -107,11 +109,11 @@ def test_any_node_of_a_list_leads_to_the_cluster(cluster: Any):
         assert store.append("s", say("x")).first == 1
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_slot_that_moved_is_followed(cluster: Any, door: Door):
+@pytest.mark.parametrize("api", APIS)
+def test_a_slot_that_moved_is_followed(cluster: Any, api: StepRunner):
     name = session_at(0)
     slot = slot_of(Keys(b"default").session(name.encode())[0])
-    with door(cluster.url) as store:
+    with api(cluster.url) as store:
         store.append("warm", say("x"))
         move(cluster, slot, cluster.nodes[1])
         assert store.append(name, say("a"), key="k").first == 1
@@ -120,14 +122,14 @@ def test_a_slot_that_moved_is_followed(cluster: Any, door: Door):
         assert cluster.nodes[1].call("EXISTS", f"hf:{{default.{name}}}:head") == 1
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_slot_on_its_way_is_asked_for_at_its_new_place(cluster: Any, door: Door):
+@pytest.mark.parametrize("api", APIS)
+def test_a_slot_on_its_way_is_asked_for_at_its_new_place(cluster: Any, api: StepRunner):
     name = session_at(0)
     slot = slot_of(Keys(b"default").session(name.encode())[0])
     here, there = cluster.nodes[:2]
     moved_slots.add(slot)
     keys = [f"hf:{{default.{name}}}:{part}" for part in ("head", "log", "keys")]
-    with door(cluster.url) as store:
+    with api(cluster.url) as store:
         store.append(name, say("a"), key="k")
         there.call("CLUSTER", "SETSLOT", str(slot), "IMPORTING", here.call("CLUSTER", "MYID"))
         here.call("CLUSTER", "SETSLOT", str(slot), "MIGRATING", there.call("CLUSTER", "MYID"))
@@ -170,9 +172,9 @@ def is_moved(node: Any, *words: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_long_listings_and_large_loads_go_in_pieces(cluster: Any, door: Door):
-    with door(cluster.url) as store, door(cluster.url, namespace="copy") as copy:
+@pytest.mark.parametrize("api", APIS)
+def test_long_listings_and_large_loads_go_in_pieces(cluster: Any, api: StepRunner):
+    with api(cluster.url) as store, api(cluster.url, namespace="copy") as copy:
         for number in range(0, 2500, 500):
             store.append("large", [say(f"{n}") for n in range(number, number + 500)])
         for number in range(1100):
@@ -207,15 +209,15 @@ def carry_over(here: Any, there: Any, name: str, *parts: str) -> None:
     here.call("MIGRATE", "127.0.0.1", str(there.port), "", "0", "5000", "KEYS", *keys)
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("ttl_s", [None, 3600], ids=["for ever", "expiring"])
 @pytest.mark.parametrize("moved", [False, True], ids=["still here", "already there"])
 def test_a_session_can_be_used_while_its_slot_moves(
-    cluster: Any, door: Door, ttl_s: float | None, *, moved: bool
+    cluster: Any, api: StepRunner, ttl_s: float | None, *, moved: bool
 ):
     """One that has used no key, has no index and no summaries: those parts are on neither node."""
     name = session_at(0)
-    with door(cluster.url, ttl_s=ttl_s) as store:
+    with api(cluster.url, ttl_s=ttl_s) as store:
         store.append(name, say("a"))
         here, there = begin_to_move(cluster, name)
         if moved:

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import Damaged, StoredDataError
 from holdfast.cli import main
-from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import RedisHarness
 
-DOORS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncDoor}
+APIS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncApi}
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def harness(tmp_path: Path) -> RedisHarness:
     return RedisHarness(tmp_path)
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=APIS)
 def store(request: pytest.FixtureRequest, harness: RedisHarness) -> Iterator[Any]:
-    with DOORS[request.param](harness.url) as store:
+    with APIS[request.param](harness.url) as store:
         for name in ("a", "b", "c", "d"):
             store.append(name, [say("one"), say("two"), say("three")])
         yield store
@@ -40,7 +40,7 @@ def damage(harness: RedisHarness) -> None:
 def read_all(store: Any) -> tuple[list[str], StoredDataError | None]:
     """The lines of an export up to its end or its error. The async one is read to its end first."""
     lines: list[str] = []
-    source = store.store.export() if isinstance(store, AsyncDoor) else None
+    source = store.store.export() if isinstance(store, AsyncApi) else None
     if source is None:
         try:
             lines.extend(store.export())
@@ -69,7 +69,7 @@ def test_an_export_has_every_session_that_can_be_read_and_names_the_others(
     assert "'b'" in str(error)
     assert "2 of its 3 messages" in str(error)
     assert "'c'" in str(error)
-    with DOORS["sync"](harness.url, namespace="restored") as restored:
+    with APIS["sync"](harness.url, namespace="restored") as restored:
         assert restored.load(lines).sessions == 2
         assert restored.sessions() == ["a", "d"]
         assert texts(restored.history("d")) == ["one", "two", "three"]
@@ -87,5 +87,5 @@ def test_the_command_keeps_the_file_and_fails(harness: RedisHarness, tmp_path: P
     result = CliRunner().invoke(main, ["export", "--store", harness.url, "-o", str(file)])
     assert result.exit_code != 0
     assert "'b'" in result.output
-    with DOORS["sync"](harness.url, namespace="restored") as restored:
+    with APIS["sync"](harness.url, namespace="restored") as restored:
         assert restored.load(file.read_text().splitlines()).sessions == 2

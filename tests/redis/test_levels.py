@@ -11,10 +11,10 @@ import pytest
 
 import holdfast
 from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused, StorageWarning
-from holdfast.backends.redis.level import Level, Seen, Waitaof, decide
+from holdfast.backends.redis.durability import Level, Seen, Waitaof, decide
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.faults import Proxy
-from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness import AsyncApi, say, texts
 from tests.waiting import wait_until
 
 MEMORY, PROCESS, DISK, REPLICA = Durability
@@ -41,10 +41,10 @@ EVERYSEC = {**ALWAYS, "appendfsync": "everysec"}
         ("valkey 9", "aof-always", {"maxmemory-policy": "volatile-ttl"}, MEMORY, "noeviction"),
     ],
 )
-@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
 def test_the_level_is_what_the_configuration_gives(
     engine_factory: EngineFactory,
-    door: Callable[..., Any],
+    api: Callable[..., Any],
     engine: str,
     config: str,
     settings: dict[str, str],
@@ -53,12 +53,12 @@ def test_the_level_is_what_the_configuration_gives(
 ):
     kind, version = engine.split()
     server = engine_factory(kind, version=version, config=config, settings=settings)
-    with door(server.url, require=level) as store:
+    with api(server.url, require=level) as store:
         assert store.durability is level
         assert store.append("s", say("x")).durability is level
     if level < DISK:
         with pytest.raises(Refused, match=words) as refusal:
-            door(server.url)
+            api(server.url)
         assert f"keeps {level.name} at most, and DISK is required" in str(refusal.value)
         assert server.call("EXISTS", "hf:{default.s}:head") == 1
 
@@ -127,12 +127,12 @@ def test_a_replica_is_no_place_to_write(redis_engine_factory: EngineFactory):
         holdfast.connect(replica.url, replicas=[replica.url])
 
 
-@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
 def test_a_setting_changed_while_we_run_is_noticed_and_nothing_is_written(
-    redis_engine_factory: EngineFactory, door: Callable[..., Any]
+    redis_engine_factory: EngineFactory, api: Callable[..., Any]
 ):
     engine = redis_engine_factory(config="aof-always")
-    with door(engine.url) as store:
+    with api(engine.url) as store:
         store.append("s", say("kept"))
         engine.call("CONFIG", "SET", "appendfsync", "everysec")
         with pytest.raises(OutcomeUnknown, match="settings were changed.*appendfsync is everysec"):
@@ -145,15 +145,15 @@ def test_a_setting_changed_while_we_run_is_noticed_and_nothing_is_written(
         wait_until(lambda: not refused(store), within_s=30)
 
 
-@pytest.mark.parametrize("door", [holdfast.connect, AsyncDoor])
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
 @pytest.mark.parametrize("version", ["6.2", "7"])
 @pytest.mark.parametrize(("setting", "value"), [("appendonly", "no"), ("appendfsync", "no")])
 def test_no_ack_says_more_than_the_settings_gave_when_it_was_written(
-    redis_engine_factory: EngineFactory, door: Any, version: str, setting: str, value: str
+    redis_engine_factory: EngineFactory, api: Any, version: str, setting: str, value: str
 ):
     """From the very first write after the change on, whether it is refused or acknowledged for less."""
     engine = redis_engine_factory(config="aof-always", version=version)
-    with door(engine.url) as strict, door(engine.url, require=Durability.MEMORY) as lax:
+    with api(engine.url) as strict, api(engine.url, require=Durability.MEMORY) as lax:
         for store in (strict, lax):
             assert store.append("s", say("kept")).durability is Durability.DISK
         engine.call("CONFIG", "SET", setting, value)

@@ -13,13 +13,13 @@ import pytest
 import holdfast
 from holdfast import SessionState
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.requests import request_for
+from holdfast.backends.redis.statements import request_for
 from holdfast.commands import Append, Names
-from tests.contract.harness import AsyncDoor, say
+from tests.contract.harness import AsyncApi, say
 from tests.contract.harness_redis import ClusterHarness, RedisHarness
 from tests.waiting import wait_until
 
-DOORS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncDoor}
+APIS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncApi}
 DEAD = 1500
 
 
@@ -28,9 +28,9 @@ def harness(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return request.param(tmp_path)
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=APIS)
 def store(request: pytest.FixtureRequest, harness: Any) -> Iterator[Any]:
-    with DOORS[request.param](harness.url) as store:
+    with APIS[request.param](harness.url) as store:
         yield store
 
 
@@ -143,7 +143,7 @@ class Stepper:
             if self._ask is None:
                 return True
             try:
-                answer = self._backend._edge.run(self._one(self._ask))
+                answer = self._backend._driver.run(self._one(self._ask))
             except Exception as error:  # noqa: BLE001 - the steps decide
                 self._next(self._steps.throw, error)
             else:

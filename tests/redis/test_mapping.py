@@ -15,8 +15,8 @@ from holdfast import (
     OutcomeUnknown,
     Refused,
 )
-from holdfast.backends.redis.edges import _note_loss
-from holdfast.backends.redis.mapping import Lost, code_of, mapped
+from holdfast.backends.redis.driver import _note_loss
+from holdfast.backends.redis.errors import Lost, code_of, mapped
 
 IN_SCRIPT = "Error running script (call to f_0a): @user_script:40: @user_script: 40: -"
 

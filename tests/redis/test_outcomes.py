@@ -24,11 +24,11 @@ from holdfast import (
 )
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.faults import Proxy
-from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness import AsyncApi, say, texts
 from tests.waiting import wait_until
 
-DOORS = [holdfast.connect, AsyncDoor]
-Door = Callable[..., Any]
+APIS = [holdfast.connect, AsyncApi]
+StepRunner = Callable[..., Any]
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_plain_redis_py_sends_an_append_twice_when_its_reply_is_lost(proxy: Prox
     client.close()
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_lost_reply_is_unknown_and_the_retry_adds_nothing(proxy: Proxy, door: Door):
-    with door(proxy.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_a_lost_reply_is_unknown_and_the_retry_adds_nothing(proxy: Proxy, api: StepRunner):
+    with api(proxy.url) as store:
         lost = proxy.swallow_reply(match=b"EVALSHA")
         with pytest.raises(OutcomeUnknown, match="retry it with the same key") as unknown:
             store.append("s", say("once"), key="k")
@@ -63,9 +63,9 @@ def test_a_lost_reply_is_unknown_and_the_retry_adds_nothing(proxy: Proxy, door: 
         assert texts(store.history("s")) == ["once"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_lost_request_is_unknown_and_the_retry_adds_it(proxy: Proxy, door: Door):
-    with door(proxy.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_a_lost_request_is_unknown_and_the_retry_adds_it(proxy: Proxy, api: StepRunner):
+    with api(proxy.url) as store:
         lost = proxy.swallow_request(match=b"EVALSHA")
         with pytest.raises(OutcomeUnknown):
             store.append("s", say("once"), key="k")
@@ -74,36 +74,38 @@ def test_a_lost_request_is_unknown_and_the_retry_adds_it(proxy: Proxy, door: Doo
         assert texts(store.history("s")) == ["once"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_without_a_key_a_lost_reply_is_not_repaired_by_writing_twice(proxy: Proxy, door: Door):
-    with door(proxy.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_without_a_key_a_lost_reply_is_not_repaired_by_writing_twice(proxy: Proxy, api: StepRunner):
+    with api(proxy.url) as store:
         proxy.swallow_reply(match=b"EVALSHA")
         with pytest.raises(OutcomeUnknown):
             store.append("s", say("once"))
         assert texts(store.history("s")) == ["once"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_read_whose_reply_is_lost_is_simply_read_again(proxy: Proxy, door: Door):
-    with door(proxy.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_a_read_whose_reply_is_lost_is_simply_read_again(proxy: Proxy, api: StepRunner):
+    with api(proxy.url) as store:
         store.append("s", say("x"))
         lost = proxy.swallow_reply(match=b"LRANGE")
         assert texts(store.history("s")) == ["x"]
         lost.landed()
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_connections_cut_while_idle_are_noticed_before_anything_is_sent(proxy: Proxy, door: Door):
-    with door(proxy.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_connections_cut_while_idle_are_noticed_before_anything_is_sent(
+    proxy: Proxy, api: StepRunner
+):
+    with api(proxy.url) as store:
         for turn in range(5):
             store.append("s", say(str(turn)))
             proxy.cut()
         assert texts(store.history("s")) == ["0", "1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_the_store_goes_on_by_itself_after_sigkill_and_restart(engine: Any, door: Door):
-    with door(engine.url) as store:
+@pytest.mark.parametrize("api", APIS)
+def test_the_store_goes_on_by_itself_after_sigkill_and_restart(engine: Any, api: StepRunner):
+    with api(engine.url) as store:
         acks = [store.append("s", say(str(turn)), key=str(turn)) for turn in range(20)]
         engine.kill()
         with pytest.raises(EngineUnreachable, match="nothing was written"):
@@ -116,14 +118,14 @@ def test_the_store_goes_on_by_itself_after_sigkill_and_restart(engine: Any, door
         assert store.append("s", say("after")).first == 21
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_writers_that_are_interrupted_by_sigkill_lose_no_ack(engine: Any, door: Door):
+@pytest.mark.parametrize("api", APIS)
+def test_writers_that_are_interrupted_by_sigkill_lose_no_ack(engine: Any, api: StepRunner):
     """Whatever was acknowledged is there; what was definitely not written is not."""
     acked: list[str] = []
     denied: list[str] = []
 
     def write(name: str) -> None:
-        with door(engine.url) as store:
+        with api(engine.url) as store:
             for turn in range(10_000):
                 try:
                     store.append("s", say(f"{name}{turn}"))
@@ -160,12 +162,12 @@ def test_scripts_are_loaded_again_when_the_engine_forgot_them(engine: Any):
         assert store.append("s", say("a"), key="k").repeated
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("api", APIS)
 def test_a_full_engine_says_so_and_forgetting_still_works(
-    redis_engine_factory: EngineFactory, door: Door
+    redis_engine_factory: EngineFactory, api: StepRunner
 ):
     engine = redis_engine_factory(config="aof-always", settings={"maxmemory": "6mb"})
-    with door(engine.url) as store:
+    with api(engine.url) as store:
         acked = 0
         with pytest.raises(EngineFull, match="Raise maxmemory"):
             while True:
@@ -186,12 +188,12 @@ def takes(store: Any, session: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("api", APIS)
 def test_an_engine_made_a_replica_takes_nothing(
-    engine: Any, redis_engine_factory: EngineFactory, door: Door
+    engine: Any, redis_engine_factory: EngineFactory, api: StepRunner
 ):
     other = redis_engine_factory(config="aof-always")
-    with door(engine.url) as store:
+    with api(engine.url) as store:
         store.append("s", say("x"))
         engine.call("REPLICAOF", "127.0.0.1", str(other.port))
         with pytest.raises(HoldfastError, match="is a replica"):

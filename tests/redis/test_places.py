@@ -15,22 +15,22 @@ from holdfast import Durability, EngineUnreachable, HoldfastError, StorageWarnin
 from holdfast.doctor import Hazard, Soundness, audit
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.wire import redis_call
-from tests.contract.harness import AsyncDoor, say, texts
+from tests.contract.harness import AsyncApi, say, texts
 from tests.waiting import wait_until
 
-DOORS = [holdfast.connect, AsyncDoor]
+APIS = [holdfast.connect, AsyncApi]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_unix_socket(redis_engine_factory: EngineFactory, tmp_path: Path, door: Any):
+@pytest.mark.parametrize("api", APIS)
+def test_a_unix_socket(redis_engine_factory: EngineFactory, tmp_path: Path, api: Any):
     place = tmp_path / "r.sock"
     redis_engine_factory(config="aof-always", settings={"unixsocket": str(place)})
-    with door(f"unix://{place}?db=3") as store:
+    with api(f"unix://{place}?db=3") as store:
         assert store.append("s", say("x")).first == 1
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_tls(redis_engine_factory: EngineFactory, tmp_path: Path, door: Any):
+@pytest.mark.parametrize("api", APIS)
+def test_tls(redis_engine_factory: EngineFactory, tmp_path: Path, api: Any):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", key,
@@ -47,17 +47,17 @@ def test_tls(redis_engine_factory: EngineFactory, tmp_path: Path, door: Any):
             "tls-ca-cert-file": certificate, "tls-auth-clients": "no",
         },
     )  # fmt: skip
-    with door(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
+    with api(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
         store.append("s", say("x"))
         assert texts(store.history("s")) == ["x"]
     with pytest.raises(EngineUnreachable, match="nothing was written"):
-        door(f"rediss://127.0.0.1:{port}/0")
+        api(f"rediss://127.0.0.1:{port}/0")
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_valkey_has_a_scheme_of_its_own(valkey_engine_factory: EngineFactory, door: Any):
+@pytest.mark.parametrize("api", APIS)
+def test_valkey_has_a_scheme_of_its_own(valkey_engine_factory: EngineFactory, api: Any):
     engine = valkey_engine_factory(config="aof-always")
-    with door(engine.url.replace("redis://", "valkey://")) as store:
+    with api(engine.url.replace("redis://", "valkey://")) as store:
         assert store.append("s", say("x")).durability is Durability.DISK
 
 
@@ -68,10 +68,10 @@ def test_databases_of_one_server_stay_apart(redis_engine_factory: EngineFactory)
         assert len(two.history("s")) == 0
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_nobody_at_the_port_is_definite(door: Any):
+@pytest.mark.parametrize("api", APIS)
+def test_nobody_at_the_port_is_definite(api: Any):
     with pytest.raises(EngineUnreachable, match="127.0.0.1:1; nothing was written"):
-        door("redis://:s3cret@127.0.0.1:1/0")
+        api("redis://:s3cret@127.0.0.1:1/0")
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def sentinel(redis_engine_factory: EngineFactory, tmp_path: Path) -> Iterator[tu
     watcher.process.wait(10)
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("api", APIS)
 def test_after_a_failover_the_store_goes_on_at_the_new_primary(
-    sentinel: tuple[Any, Any, Any], door: Any
+    sentinel: tuple[Any, Any, Any], api: Any
 ):
     watcher, primary, replica = sentinel
     url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{watcher.port}/memory/0"
     with pytest.warns(StorageWarning, match="require=Durability.REPLICA"):
-        store = door(url)
+        store = api(url)
     with store:
         for turn in range(5):
             store.append("s", say(str(turn)), key=str(turn))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.redis import entries
 from holdfast.verify.indexes import index_of
 from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
@@ -19,7 +18,7 @@ NEAR, ENTRIES = "hf:{default.u}:near", "hf:{default.u}:entries"
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "CLIENT_MAX", 40)
+    monkeypatch.setattr("holdfast.backends.redis.index.CLIENT_MAX", 40)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Damaged, FormatTooNew, SessionState, UsageError
-from holdfast.backends.sqlite import connection as opening
+from holdfast.backends.sqlite import driver as opening
 from holdfast.backends.sqlite import writer
 from holdfast.recall import vectors
 from holdfast.recall.words import term_hash
@@ -161,7 +161,7 @@ def test_a_truncated_file_is_damage(path: Path):
 def test_nothing_of_a_forgotten_scope_is_left_in_the_index(path: Path):
     model = Letters()
     secret = "the secret of Xiao Li"
-    with holdfast.connect(f"sqlite:///{path}", embedder=model, follow=False) as store:
+    with holdfast.connect(f"sqlite:///{path}", embedder=model, background_indexing=False) as store:
         store.append("u", say(secret))
         store.remember("u", secret + "!")
         store.remember("other", "stays")
@@ -184,7 +184,9 @@ def test_the_index_of_an_expired_session_is_swept_in_bounded_parts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(writer, "SWEEP_MESSAGES_MAX", 10)
-    with holdfast.connect(f"sqlite:///{path}", embedder=Letters(), follow=False) as store:
+    with holdfast.connect(
+        f"sqlite:///{path}", embedder=Letters(), background_indexing=False
+    ) as store:
         store.append("u", [say(f"soon gone {n}") for n in range(25)], ttl_s=0.2)
         store.wait_for("u")
         wait_until(lambda: store.stat("u").state is SessionState.EXPIRED)

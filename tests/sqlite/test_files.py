@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import Damaged, EngineUnreachable, HoldfastError, OutcomeUnknown, Store
-from holdfast.backends.sqlite.store import Database
+from holdfast.backends.sqlite.backend import Database
 from tests.contract.harness import say, texts
 
 

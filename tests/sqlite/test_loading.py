@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, SessionState
-from holdfast.backends.sqlite import connection as opening
+from holdfast.backends.sqlite import driver as opening
 from holdfast.backends.sqlite.ledger import Ledger
 
 MANY = 400_000
@@ -102,9 +102,9 @@ def test_writing_a_long_session_takes_time_in_proportion(disk_path: Path):
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger(connection, b"x")
         ledger.add_messages(ledger.add_session(b"s"), [b"{}"] * count)
-        begin = time.perf_counter()
+        begin = time.thread_time()  # of the processor: others may be busy
         ledger.flush()
-        taken_s = time.perf_counter() - begin
+        taken_s = time.thread_time() - begin
         connection.execute("ROLLBACK")
         return taken_s
 

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
-from holdfast.backends.sqlite import steps
+from holdfast.backends.sqlite import statements
 from holdfast.backends.sqlite.writer import Pending
 from holdfast.commands import Append
 from tests.contract.harness import say, texts
@@ -112,7 +112,7 @@ def test_waiting_for_a_neighbour_succeeds_when_it_lets_go_in_time(path: Path):
 def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_a_usable_store(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    real = steps.WRITES[Append]
+    real = statements.WRITES[Append]
 
     def interrupted(ledger: Any, command: Any, *rest: Any) -> Any:
         real(ledger, command, *rest)
@@ -120,7 +120,7 @@ def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_and_a_usable_store
 
     store.append("s", say("before"))
     with monkeypatch.context() as patch:
-        patch.setitem(steps.WRITES, Append, interrupted)
+        patch.setitem(statements.WRITES, Append, interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.append("s", say("never"))
     assert store.append("s", say("after")).first == 2

@@ -12,7 +12,7 @@ from holdfast.verify.indexes import Hashes, index_of
 from holdfast.verify.scenarios.power import why_not
 from tests.recall.models import wordllama
 
-DOORS = {"sync": holdfast.connect, "async": holdfast.connect_async}
+APIS = {"sync": holdfast.connect, "async": holdfast.connect_async}
 TTL_S = 0.6
 WEEK_S = 7 * 24 * 3600.0
 POWER = "test_messages_survive_a_power_cut"
@@ -31,12 +31,12 @@ def our_target(request: pytest.FixtureRequest, engine: Any, url: str | None = No
     """Only where expiry is the question has it a time to live: other tests may take longer."""
     ttl_s = TTL_S if request.function.holdfast_promise == "expiring" else None
     ttl_s = WEEK_S if request.function.__name__ == CLOCK else ttl_s
-    door = DOORS[request.param]
+    api = APIS[request.param]
     url = engine.url if url is None else url
     return Target(
-        open=lambda: door(url, ttl_s=ttl_s, embedder=wordllama()),
+        open=lambda: api(url, ttl_s=ttl_s, embedder=wordllama()),
         engine=engine,
         name=f"holdfast on {engine.kind}, {request.param}",
         ttl_s=ttl_s,
-        index=index_of(url, "default", lambda: door(url, embedder=Hashes())),
+        index=index_of(url, "default", lambda: api(url, embedder=Hashes())),
     )

@@ -10,7 +10,7 @@ import pytest
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify import Target
 from holdfast.verify.suite import contract_of
-from tests.suite.ours import DOORS, our_target
+from tests.suite.ours import APIS, our_target
 
 TESTS = contract_of("recallable") | contract_of("forgotten")
 # Chroma inside a process does not survive a fork of it; tests/verify/check kills one that was started.
@@ -19,7 +19,7 @@ del TESTS["test_a_crash_inside_a_summary_neither_loses_nor_doubles"]
 globals().update(TESTS)
 
 
-@pytest.fixture(params=DOORS)
+@pytest.fixture(params=APIS)
 def target(request: pytest.FixtureRequest, sqlite_engine_factory: EngineFactory) -> Target:
     engine = sqlite_engine_factory(storage="disk")
     made = our_target(request, engine, f"chroma:///{engine.data_dir}")

@@ -66,7 +66,7 @@ class Link:
         more: dict[str, Any] = {
             "embedder": order.embedder,
             "index": order.index,
-            "follow": False,
+            "background_indexing": False,
         }
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always")

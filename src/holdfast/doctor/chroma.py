@@ -24,7 +24,7 @@ from holdfast.doctor.finding import Audit, Hazard, Severity, ordered
 from holdfast.doctor.sqlite import read_only
 from holdfast.doctor.storage import LOCAL, listeners, openers, storage_of
 from holdfast.errors import EngineUnreachable, UsageError
-from holdfast.recall.chroma import collection_name
+from holdfast.recall.chroma_index import collection_name
 from holdfast.verify.engines.listening import open_names
 
 COLLECTIONS_MAX: Final = 20

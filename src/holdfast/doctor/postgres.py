@@ -12,11 +12,11 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.backends.postgres.address import Address, read_address
-from holdfast.backends.postgres.lending import open_link
-from holdfast.backends.postgres.link import Link
-from holdfast.backends.postgres.mapping import mapped, said
+from holdfast.backends.postgres.driver import Link
+from holdfast.backends.postgres.errors import mapped, said
 from holdfast.backends.postgres.migration import SCHEMA_VERSION, Promise
-from holdfast.backends.postgres.requests import in_schema
+from holdfast.backends.postgres.pool import open_link
+from holdfast.backends.postgres.statements import in_schema
 from holdfast.backends.queries import load_queries
 from holdfast.doctor import books, postgres_rules, tables
 from holdfast.doctor.books import Books

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.backends.redis import level as levels
-from holdfast.backends.redis.edges import Edge, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis import durability as levels
+from holdfast.backends.redis.address import Address, Target, target_of
+from holdfast.backends.redis.driver import Driver, Link, Open, Shut, Steps, Talk
+from holdfast.backends.redis.errors import Lost, mapped
 from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
-from holdfast.backends.redis.mapping import Lost, mapped
-from holdfast.backends.redis.nodes import Nodes
-from holdfast.backends.redis.requests import pack
-from holdfast.backends.redis.target import Address, Target, target_of
+from holdfast.backends.redis.pool import Pool
+from holdfast.backends.redis.statements import pack
 from holdfast.commands import Settings
 from holdfast.doctor import books, redis_rules, ttl
 from holdfast.doctor.books import Books
@@ -43,7 +43,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     target = target_of(Settings(url, namespace, Durability.MEMORY))
     wait_s = budget.question_s
     target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
-    edge, nodes = Edge(target), Nodes(target)
+    edge, nodes = Driver(target), Pool(target)
     first = edge.run(nodes.place(0 if target.cluster else None))
     nodes.is_cluster = edge.run(_is_cluster(first))
     places = _primaries(edge, nodes) if nodes.is_cluster else [first]
@@ -56,7 +56,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
 
 
 def _node(
-    edge: Edge, target: Target, budget: Budget, address: Address, names: list[bytes] | Exception
+    edge: Driver, target: Target, budget: Budget, address: Address, names: list[bytes] | Exception
 ) -> Audit:
     """One node of a cluster; one that is away, or came too late, hides nothing of the others."""
     if budget.is_spent:
@@ -74,7 +74,7 @@ def _is_cluster(address: Address) -> Steps[bool]:
     return not isinstance(told, Exception) and b"cluster_enabled:1" in told
 
 
-def _primaries(edge: Edge, nodes: Nodes) -> list[Address]:
+def _primaries(edge: Driver, nodes: Pool) -> list[Address]:
     """Every primary of a cluster; the node that was named, where no slots are served yet."""
     named = nodes.target.seeds[0]
     try:
@@ -85,7 +85,7 @@ def _primaries(edge: Edge, nodes: Nodes) -> list[Address]:
     return sorted((address for address in found if address), key=str) or [named]
 
 
-def _names(nodes: Nodes, keys: Keys, place: Address) -> Steps[list[bytes] | Exception]:
+def _names(nodes: Pool, keys: Keys, place: Address) -> Steps[list[bytes] | Exception]:
     """Some sessions of our own store, from the node that has the index of them."""
     link = yield Open(nodes.known_place(slot_of(keys.index)) or place)
     [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
@@ -95,7 +95,7 @@ def _names(nodes: Nodes, keys: Keys, place: Address) -> Steps[list[bytes] | Exce
 
 
 def _there(
-    nodes: Nodes, names: list[bytes] | Exception, address: Address
+    nodes: Pool, names: list[bytes] | Exception, address: Address
 ) -> list[bytes] | Exception:
     """Those whose records are on this node."""
     if not nodes.is_cluster or isinstance(names, Exception):

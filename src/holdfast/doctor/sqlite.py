@@ -14,9 +14,9 @@ from typing import Any, Final
 import apsw
 
 from holdfast.backends.sqlite import path_of
-from holdfast.backends.sqlite.connection import APPLICATION_ID, SCHEMA_VERSION
-from holdfast.backends.sqlite.entries import place as place_of
-from holdfast.backends.sqlite.place import durability_on
+from holdfast.backends.sqlite.driver import APPLICATION_ID, SCHEMA_VERSION
+from holdfast.backends.sqlite.durability import durability_on
+from holdfast.backends.sqlite.index import place as place_of
 from holdfast.doctor import books, sqlite_rules
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget

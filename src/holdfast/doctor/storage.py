@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.backends.sqlite.place import (
+from holdfast.backends.sqlite.durability import (
     CONTAINER_FILE_SYSTEMS,
     MEMORY_FILE_SYSTEMS,
     NETWORK_FILE_SYSTEMS,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Course, Door, Turns
+from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import LANGCHAIN, from_langchain, plain, to_langchain
+from holdfast.integrations.framework_operations import StepRunner, Steps, Turns
 from holdfast.model import Message
 
 try:
@@ -45,58 +45,62 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
     ) -> None:
         super().__init__()
         self.session_id = session_id
-        self._door = Door(store)
+        self._runner = StepRunner(store)
         self._limit = limit
         self._once_by_id = once_by_id
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """Oldest first, of one instant; `damaged` of the list names what cannot be read."""
-        return self._shown(self._door.run(self._read()))
+        return self._shown(self._runner.run(self._read()))
 
     async def aget_messages(self) -> list[BaseMessage]:
         """See `messages`."""
-        return self._shown(await self._door.wait(self._read()))
+        return self._shown(await self._runner.wait(self._read()))
 
     def add_messages(self, messages: Sequence[BaseMessage], *, key: str | None = None) -> None:
         """Append them as one batch. With a `key` that was used before, nothing is added."""
-        self._door.run(self._add(messages, key))
+        self._runner.run(self._add(messages, key))
 
     async def aadd_messages(
         self, messages: Sequence[BaseMessage], *, key: str | None = None
     ) -> None:
         """See `add_messages`."""
-        await self._door.wait(self._add(messages, key))
+        await self._runner.wait(self._add(messages, key))
 
     def replace_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Put these in the place of all, in one step: to trim, or to put a summary first.
 
         To clear and add them again takes several, and a crash in between loses the history.
         """
-        self._door.run(courses.replace(self.session_id, [ours(each) for each in messages]))
+        self._runner.run(
+            framework_operations.replace(self.session_id, [ours(each) for each in messages])
+        )
 
     async def areplace_messages(self, messages: Sequence[BaseMessage]) -> None:
         """See `replace_messages`."""
-        await self._door.wait(courses.replace(self.session_id, [ours(each) for each in messages]))
+        await self._runner.wait(
+            framework_operations.replace(self.session_id, [ours(each) for each in messages])
+        )
 
     def clear(self) -> None:
         """Erase the session for good."""
-        self._door.run(courses.forget(self.session_id))
+        self._runner.run(framework_operations.forget(self.session_id))
 
     async def aclear(self) -> None:
         """See `clear`."""
-        await self._door.wait(courses.forget(self.session_id))
+        await self._runner.wait(framework_operations.forget(self.session_id))
 
-    def _read(self) -> Course[Any]:
-        return courses.read(self.session_id, self._limit)
+    def _read(self) -> Steps[Any]:
+        return framework_operations.read(self.session_id, self._limit)
 
     def _shown(self, found: Any) -> Turns[BaseMessage]:
-        return courses.rendered(self.session_id, found, theirs)
+        return framework_operations.rendered(self.session_id, found, theirs)
 
-    def _add(self, messages: Sequence[BaseMessage], key: str | None) -> Course[Any]:
+    def _add(self, messages: Sequence[BaseMessage], key: str | None) -> Steps[Any]:
         if key is None and self._once_by_id:
-            key = courses.key_of_ids(LANGCHAIN, (each.id for each in messages))
-        return courses.add(self.session_id, [ours(each) for each in messages], key)
+            key = framework_operations.key_of_ids(LANGCHAIN, (each.id for each in messages))
+        return framework_operations.add(self.session_id, [ours(each) for each in messages], key)
 
 
 def ours(message: BaseMessage) -> Message:

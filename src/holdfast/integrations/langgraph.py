@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Damaged, UsageError
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Course, Door
+from holdfast.integrations import framework_operations
+from holdfast.integrations.framework_operations import StepRunner, Steps
 from holdfast.model import History, Message
 
 try:
@@ -101,18 +101,18 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         self, store: Store | AsyncStore, *, serde: SerializerProtocol | None = None
     ) -> None:
         super().__init__(serde=serde)
-        self._door = Door(store)
+        self._runner = StepRunner(store)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint of this id, or the latest; None where there is none.
 
         `Damaged` where a later record cannot be read: an agent must not go back unawares.
         """
-        return self._door.run(self._get(config))
+        return self._runner.run(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See `get_tuple`."""
-        return await self._door.wait(self._get(config))
+        return await self._runner.wait(self._get(config))
 
     def list(
         self,
@@ -123,7 +123,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints of a thread, or of all; of each thread the newest first."""
-        yield from self._door.run(self._list(config, filter, before, limit))
+        yield from self._runner.run(self._list(config, filter, before, limit))
 
     async def alist(
         self,
@@ -134,7 +134,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """See `list`."""
-        for found in await self._door.wait(self._list(config, filter, before, limit)):
+        for found in await self._runner.wait(self._list(config, filter, before, limit)):
             yield found
 
     def put(
@@ -146,7 +146,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Append a checkpoint; the config that names it."""
         thread, message = self._record(config, checkpoint, metadata)
-        self._door.run(courses.add(thread, [message]))
+        self._runner.run(framework_operations.add(thread, [message]))
         return _config(thread, (_ns(config), checkpoint["id"]))
 
     async def aput(
@@ -158,7 +158,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """See `put`."""
         thread, message = self._record(config, checkpoint, metadata)
-        await self._door.wait(courses.add(thread, [message]))
+        await self._runner.wait(framework_operations.add(thread, [message]))
         return _config(thread, (_ns(config), checkpoint["id"]))
 
     def put_writes(
@@ -170,7 +170,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> None:
         """Append the writes of a task, to be applied when its step is complete."""
         message = self._writes_record(config, writes, task_id, task_path)
-        self._door.run(courses.add(_thread(config), [message]))
+        self._runner.run(framework_operations.add(_thread(config), [message]))
 
     async def aput_writes(
         self,
@@ -181,48 +181,48 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> None:
         """See `put_writes`."""
         message = self._writes_record(config, writes, task_id, task_path)
-        await self._door.wait(courses.add(_thread(config), [message]))
+        await self._runner.wait(framework_operations.add(_thread(config), [message]))
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread for good."""
-        self._door.run(courses.forget(str(thread_id)))
+        self._runner.run(framework_operations.forget(str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See `delete_thread`."""
-        await self._door.wait(courses.forget(str(thread_id)))
+        await self._runner.wait(framework_operations.forget(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Erase the checkpoints of these runs, each thread in one step."""
-        self._door.run(self._delete_for_runs(run_ids))
+        self._runner.run(self._delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See `delete_for_runs`."""
-        await self._door.wait(self._delete_for_runs(run_ids))
+        await self._runner.wait(self._delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Append all of one thread to another, in one step."""
-        self._door.run(_copy(source_thread_id, target_thread_id))
+        self._runner.run(_copy(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """See `copy_thread`."""
-        await self._door.wait(_copy(source_thread_id, target_thread_id))
+        await self._runner.wait(_copy(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the latest checkpoint of each namespace, or ("delete") none, each thread in one step.
 
         `UsageError` for a thread with delta channels: what they were made from would be lost.
         """
-        self._door.run(self._prune(thread_ids, strategy))
+        self._runner.run(self._prune(thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See `prune`."""
-        await self._door.wait(self._prune(thread_ids, strategy))
+        await self._runner.wait(self._prune(thread_ids, strategy))
 
     # Each operation once, for both ways of calling.
 
-    def _get(self, config: RunnableConfig) -> Course[CheckpointTuple | None]:
+    def _get(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         name, wanted = _thread(config), get_checkpoint_id(config)
-        thread = Thread((yield from courses.read(name)))
+        thread = Thread((yield from framework_operations.read(name)))
         if wanted is not None:
             place = _ns(config), wanted
             return self._tuple(name, thread, place) if place in thread.checkpoints else None
@@ -236,18 +236,18 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         wanted: dict[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> Course[Tuples]:
-        names = [_thread(config)] if config else (yield from courses.names())
+    ) -> Steps[Tuples]:
+        names = [_thread(config)] if config else (yield from framework_operations.names())
         found: Tuples = []
         for name in names:
-            thread = Thread((yield from courses.read(name)))
+            thread = Thread((yield from framework_operations.read(name)))
             for place in _chosen(thread, config, before):
                 one = self._tuple(name, thread, place)
                 if all(one.metadata.get(key) == value for key, value in (wanted or {}).items()):
                     found.append(one)
         return found if limit is None else found[: max(limit, 0)]
 
-    def _delete_for_runs(self, run_ids: Sequence[str]) -> Course[None]:
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
         def others(thread: Thread) -> Places:
             return [
                 place
@@ -255,15 +255,15 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                 if self._unpack(message.extra[FIELD]["metadata"]).get("run_id") not in run_ids
             ]
 
-        for name in (yield from courses.names()) if run_ids else ():
+        for name in (yield from framework_operations.names()) if run_ids else ():
             yield from _keep(name, others)
 
-    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Course[None]:
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[None]:
         if strategy not in ("keep_latest", "delete"):
             raise UsageError(f"no strategy {strategy!r}: keep_latest or delete")
         for name in map(str, thread_ids):
             if strategy == "delete":
-                yield from courses.forget(name)
+                yield from framework_operations.forget(name)
             else:
                 yield from _keep(name, self._latest)
 
@@ -372,7 +372,7 @@ def _check_latest(name: str, thread: Thread, latest: int | None) -> None:
         )
 
 
-def _keep(name: str, choose: Callable[[Thread], list[Place]]) -> Course[None]:
+def _keep(name: str, choose: Callable[[Thread], list[Place]]) -> Steps[None]:
     """Rewrite a thread to some of its checkpoints; one that needs no change is left alone."""
 
     def decide(found: History) -> list[Message] | None:
@@ -380,11 +380,11 @@ def _keep(name: str, choose: Callable[[Thread], list[Place]]) -> Course[None]:
         places = choose(thread)
         return None if len(places) == len(thread.checkpoints) else thread.records(places)
 
-    yield from courses.change(name, decide)
+    yield from framework_operations.change(name, decide)
 
 
-def _copy(source: str, target: str) -> Course[None]:
-    found: History = yield from courses.read(str(source))
+def _copy(source: str, target: str) -> Steps[None]:
+    found: History = yield from framework_operations.read(str(source))
     if found.damaged:
         raise Damaged(f"thread {source!r} has records that cannot be read; nothing was copied")
-    yield from courses.add(str(target), list(found))
+    yield from framework_operations.add(str(target), list(found))

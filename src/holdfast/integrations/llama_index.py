@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Door, Turns
+from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import from_llama_index, to_llama_index
+from holdfast.integrations.framework_operations import StepRunner, Turns
 from holdfast.model import History, Message
 
 try:
@@ -25,11 +25,11 @@ class HoldfastChatStore(BaseChatStore):
     is taken out by a rewrite that only happens if nobody wrote in between.
     """
 
-    _door: Door = PrivateAttr()
+    _runner: StepRunner = PrivateAttr()
 
     def __init__(self, store: Store | AsyncStore) -> None:
         super().__init__()
-        self._door = Door(store)
+        self._runner = StepRunner(store)
 
     @classmethod
     def class_name(cls) -> str:
@@ -38,19 +38,19 @@ class HoldfastChatStore(BaseChatStore):
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """Put these in the place of all, in one step."""
-        self._door.run(courses.replace(key, _all(messages)))
+        self._runner.run(framework_operations.replace(key, _all(messages)))
 
     async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """See `set_messages`."""
-        await self._door.wait(courses.replace(key, _all(messages)))
+        await self._runner.wait(framework_operations.replace(key, _all(messages)))
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Oldest first, of one instant; `damaged` of the list names what cannot be read."""
-        return _shown(key, self._door.run(courses.read(key)))
+        return _shown(key, self._runner.run(framework_operations.read(key)))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
         """See `get_messages`."""
-        return _shown(key, await self._door.wait(courses.read(key)))
+        return _shown(key, await self._runner.wait(framework_operations.read(key)))
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Append one."""
@@ -67,29 +67,31 @@ class HoldfastChatStore(BaseChatStore):
 
         `once` is an idempotency key: where it was used before, nothing is added.
         """
-        self._door.run(courses.add(key, _all(messages), once))
+        self._runner.run(framework_operations.add(key, _all(messages), once))
 
     async def aadd_messages(
         self, key: str, messages: Sequence[ChatMessage], *, once: str | None = None
     ) -> None:
         """See `add_messages`."""
-        await self._door.wait(courses.add(key, _all(messages), once))
+        await self._runner.wait(framework_operations.add(key, _all(messages), once))
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Erase a session for good; what could be read of it just before, or None."""
-        return _shown(key, self._door.run(courses.read_and_forget(key))) or None
+        return _shown(key, self._runner.run(framework_operations.read_and_forget(key))) or None
 
     async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
         """See `delete_messages`."""
-        return _shown(key, await self._door.wait(courses.read_and_forget(key))) or None
+        return (
+            _shown(key, await self._runner.wait(framework_operations.read_and_forget(key))) or None
+        )
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take one out by its index and return it; None where there is none."""
-        return _one(self._door.run(courses.take(key, idx)))
+        return _one(self._runner.run(framework_operations.take(key, idx)))
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
         """See `delete_message`."""
-        return _one(await self._door.wait(courses.take(key, idx)))
+        return _one(await self._runner.wait(framework_operations.take(key, idx)))
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         """Take the newest out and return it; None where there is none."""
@@ -101,11 +103,11 @@ class HoldfastChatStore(BaseChatStore):
 
     def get_keys(self) -> list[str]:
         """The ids of all live sessions, ascending."""
-        return self._door.run(courses.names())
+        return self._runner.run(framework_operations.names())
 
     async def aget_keys(self) -> list[str]:
         """See `get_keys`."""
-        return await self._door.wait(courses.names())
+        return await self._runner.wait(framework_operations.names())
 
 
 def ours(message: ChatMessage) -> Message:
@@ -123,7 +125,7 @@ def _all(messages: Sequence[ChatMessage]) -> list[Message]:
 
 
 def _shown(key: str, found: History) -> Turns[ChatMessage]:
-    return courses.rendered(key, found, theirs)
+    return framework_operations.rendered(key, found, theirs)
 
 
 def _one(taken: Message | None) -> ChatMessage | None:

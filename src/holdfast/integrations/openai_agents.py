@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Door
+from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import OPENAI_AGENTS, from_openai_agents, to_openai_agents
+from holdfast.integrations.framework_operations import StepRunner
 
 try:
     from agents.items import TResponseInputItem
@@ -35,7 +35,7 @@ class HoldfastSession(SessionABC):
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings or SessionSettings()
-        self._door = Door(store)
+        self._runner = StepRunner(store)
         self._once_by_id = once_by_id
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -43,28 +43,28 @@ class HoldfastSession(SessionABC):
         newest = resolve_session_limit(limit, self.session_settings)
         if newest is not None:
             newest = max(newest, 0)
-        found = await self._door.wait(courses.read(self.session_id, newest))
-        items = courses.rendered(self.session_id, found, to_openai_agents)
+        found = await self._runner.wait(framework_operations.read(self.session_id, newest))
+        items = framework_operations.rendered(self.session_id, found, to_openai_agents)
         return cast("list[TResponseInputItem]", items)
 
     async def add_items(self, items: list[TResponseInputItem], *, key: str | None = None) -> None:
         """Append them as one batch. With a `key` that was used before, nothing is added."""
         if key is None and self._once_by_id:
-            key = courses.key_of_ids(OPENAI_AGENTS, (_id_of(item) for item in items))
+            key = framework_operations.key_of_ids(OPENAI_AGENTS, (_id_of(item) for item in items))
         ours = [from_openai_agents(item) for item in items]
-        await self._door.wait(courses.add(self.session_id, ours, key))
+        await self._runner.wait(framework_operations.add(self.session_id, ours, key))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item out and return it; None where there is none.
 
         Nothing is lost that was added meanwhile: then that is the newest, and is taken.
         """
-        taken = await self._door.wait(courses.take(self.session_id, -1))
+        taken = await self._runner.wait(framework_operations.take(self.session_id, -1))
         return None if taken is None else cast("TResponseInputItem", to_openai_agents(taken))
 
     async def clear_session(self) -> None:
         """Erase the session for good."""
-        await self._door.wait(courses.forget(self.session_id))
+        await self._runner.wait(framework_operations.forget(self.session_id))
 
 
 def _id_of(item: Any) -> str | None:

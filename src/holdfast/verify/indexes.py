@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from holdfast.commands import lanes_of
+from holdfast.commands import sublogs_of
 from holdfast.connection import log_and_index
 from holdfast.verify import records
 from holdfast.verify.claims import Claim, NotClaimed
@@ -72,7 +72,9 @@ def index_of(url: str, namespace: str, other_model: Callable[[], Any]) -> Index:
     @contextlib.contextmanager
     def held(scope: str) -> Iterator[Held]:
         name = scope.encode("utf-8", "surrogatepass")
-        with way(url, namespace.encode("utf-8", "surrogatepass"), (name, *lanes_of(name))) as found:
+        with way(
+            url, namespace.encode("utf-8", "surrogatepass"), (name, *sublogs_of(name))
+        ) as found:
             yield found
 
     def lose(scope: str) -> None:
@@ -173,7 +175,7 @@ def _chroma(url: str, namespace: bytes, logs: Sequence[bytes]) -> Iterator[Held]
     import chromadb  # noqa: PLC0415 - an extra
     from chromadb.config import Settings  # noqa: PLC0415
 
-    from holdfast.recall.chroma import collection_name  # noqa: PLC0415 - it needs the driver
+    from holdfast.recall.chroma_index import collection_name  # noqa: PLC0415 - it needs the driver
 
     folder = Path(unquote(urlsplit(log_and_index(url, None)[1] or "").path[1:]))
     client: Any = chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False))

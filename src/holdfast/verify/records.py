@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast import codec
-from holdfast.commands import lanes_of
+from holdfast.commands import sublogs_of
 from holdfast.connection import connect, log_and_index
 from holdfast.errors import FaultNotProven
 from holdfast.model import Durability, History, Message
@@ -33,7 +33,7 @@ def flip_one(url: str, namespace: str, session: str) -> None:
 def count_beside(url: str, namespace: str, session: str) -> int:
     """How many memories and summaries of a session the engine holds."""
     counted = 0
-    for log in lanes_of(_bytes(session)):
+    for log in sublogs_of(_bytes(session)):
         with _records_of(url, namespace, log) as records:
             counted += len(records)
     return counted

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import holdfast
 from holdfast import Message, codec
 from holdfast.backends.postgres import migration
-from holdfast.backends.sqlite.connection import SCHEMA_VERSION
+from holdfast.backends.sqlite.driver import SCHEMA_VERSION
 from holdfast.cli import main
 from holdfast.errors import LimitExceeded, VerifyError
 from holdfast.verify.capsule import Difference, Origin, Report, Today, create, kept, seeded, verify

@@ -25,9 +25,9 @@ def drawn(anomaly: dict[str, Any]) -> timeline.Timeline:
 
 def test_clients_are_rows_operations_bars_and_the_fault_a_line_between(lost: dict[str, Any]):
     drawing = drawn(lost)
-    assert [lane.name for lane in drawing.lanes] == ["c2", "c1", "c3"]
+    assert [sublog.name for sublog in drawing.lanes] == ["c2", "c1", "c3"]
     by_lane = {bar.y: bar.f for bar in drawing.bars}
-    assert [by_lane[lane.y] for lane in drawing.lanes] == ["append", "append", "history"]
+    assert [by_lane[sublog.y] for sublog in drawing.lanes] == ["append", "append", "history"]
     [line] = drawing.faults
     append, read = drawing.bars[1], drawing.bars[2]
     assert append.x + append.width < line.x < read.x

@@ -188,7 +188,7 @@ def test_where_an_import_starts_a_thread_clients_are_not_forked(tmp_path: Path):
 def test_the_modules_that_a_client_needed_are_told(crew: Crew):
     (client,) = crew.hire(look=True)
     assert client.ready is not None
-    assert "holdfast.backends.sqlite.store" in client.ready["modules"]
+    assert "holdfast.backends.sqlite.backend" in client.ready["modules"]
 
 
 def test_a_client_is_a_process_of_its_own(crew: Crew):

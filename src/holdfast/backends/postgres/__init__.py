@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.backends.postgres.address import Address, read_address
-from holdfast.backends.postgres.mapping import BACKEND
+from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
+from holdfast.backends.postgres.errors import BACKEND
 from holdfast.backends.postgres.migration import Promise, check_replica, open_database
-from holdfast.backends.postgres.store import AsyncPostgresBackend, PostgresBackend
 from holdfast.commands import Settings
 from holdfast.errors import EngineUnreachable, Refused
 

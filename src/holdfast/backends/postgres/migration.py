@@ -12,12 +12,12 @@ from typing import Final
 
 import psycopg
 
-from holdfast.backends.postgres import near
+from holdfast.backends.postgres import pgvector
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.lending import open_link
-from holdfast.backends.postgres.link import Link
-from holdfast.backends.postgres.mapping import BACKEND, INDEX_TABLES, mapped
-from holdfast.backends.postgres.requests import SQL, Row, in_schema
+from holdfast.backends.postgres.driver import Link
+from holdfast.backends.postgres.errors import BACKEND, INDEX_TABLES, mapped
+from holdfast.backends.postgres.pool import open_link
+from holdfast.backends.postgres.statements import SQL, Row, in_schema
 from holdfast.backends.queries import load_migrations
 from holdfast.errors import FormatTooNew, HoldfastError, Refused
 from holdfast.model import Durability
@@ -70,7 +70,7 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
         try:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
-            types = near.offer(link, address.schema)
+            types = pgvector.offer(link, address.schema)
             promise = Promise(types, *(str(value or "") for value in row.fetchone() or ()))
             return promise, identity(link)
         except psycopg.Error as error:
@@ -90,7 +90,7 @@ def make_index_anew(address: Address) -> None:
                     link.execute(f"DROP TABLE IF EXISTS {', '.join(names)}".encode())
                     for table in _TABLE.findall(MIGRATIONS[RECALL_VERSION - 1]):
                         link.execute(in_schema(table, address.schema))
-            near.offer(link, address.schema)
+            pgvector.offer(link, address.schema)
         except psycopg.Error as error:
             raise mapped(error, "recall", writes=False) from error
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.backends.redis.store import AsyncRedisBackend, RedisBackend
-from holdfast.backends.redis.target import target_of
+from holdfast.backends.redis.address import target_of
+from holdfast.backends.redis.backend import AsyncRedisBackend, RedisBackend
 from holdfast.commands import Settings
 
 

@@ -28,7 +28,7 @@ from holdfast.commands import MEMORIES, SUMMARIES
 
 SLOTS: Final = 16_384
 NAMES_KEPT: Final = 1024
-_LANES: Final = {MEMORIES: b"memories", SUMMARIES: b"summaries"}
+_SUBLOGS: Final = {MEMORIES: b"memories", SUMMARIES: b"summaries"}
 
 
 def _quoted(data: bytes) -> bytes:
@@ -58,9 +58,9 @@ class Keys:
 
     def _stem(self, name: bytes) -> bytes:
         """A log beside a session is in the session's slot: one step can reach both."""
-        for lane, word in _LANES.items():
-            if name.startswith(lane):
-                return b"hf:{%b.%b}:%b:" % (self._space, _quoted(name[len(lane) :]), word)
+        for sublog, word in _SUBLOGS.items():
+            if name.startswith(sublog):
+                return b"hf:{%b.%b}:%b:" % (self._space, _quoted(name[len(sublog) :]), word)
         return b"hf:{%b.%b}:" % (self._space, _quoted(name))
 
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.backends.redis import scripts
-from holdfast.backends.redis.edges import Steps
+from holdfast.backends.redis.driver import Steps
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.requests import (
+from holdfast.backends.redis.statements import (
     NEW_TICKET,
     WITHOUT_USED,
     Request,
     plain_request,
     request_for,
 )
-from holdfast.commands import Look, Names
+from holdfast.commands import Names, StatSession
 from holdfast.model import Durability, SessionState
 
 PAGE: Final = 500
@@ -92,7 +92,7 @@ class Listing:
         asked = {name: self._state_request(name) for name in names}
         yield from self._carry(list(asked.values()))
         found = {name: request.outcome() for name, request in asked.items()}
-        looks = {n: request_for(Look(n), self._keys) for n in names if found[n] == DOUBT}
+        looks = {n: request_for(StatSession(n), self._keys) for n in names if found[n] == DOUBT}
         yield from self._carry(list(looks.values()))
         found |= {name: look.outcome().state for name, look in looks.items()}
         return {name: SessionState(state) for name, state in found.items()}

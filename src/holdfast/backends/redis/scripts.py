@@ -44,10 +44,10 @@ UNLIST: Final = _load("unlist", "head")
 PART: Final = _load("part")
 PICK: Final = _load("pick", "head")
 DERIVE: Final = _load("derive", "head", "add")
-FOLLOWED: Final = _load("followed", "head")
+POSITION: Final = _load("followed", "head")
 EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
     *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
-    *(PICK, DERIVE, FOLLOWED, EXTEND, SEARCH, STATE, UNLIST, PART),
+    *(PICK, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from holdfast.backends.sqlite.store import AsyncSqliteBackend, SqliteBackend
+from holdfast.backends.sqlite.backend import AsyncSqliteBackend, SqliteBackend
 from holdfast.commands import Settings
 from holdfast.errors import Refused, UsageError
 

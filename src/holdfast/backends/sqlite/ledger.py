@@ -11,7 +11,7 @@ from typing import Final
 
 import apsw
 
-from holdfast.backends.sqlite.entries import place
+from holdfast.backends.sqlite.index import place
 from holdfast.backends.sqlite.tables import SQL, Row, Tables
 
 ROWS_MAX: Final = 1024

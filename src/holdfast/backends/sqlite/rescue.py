@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.backends.sqlite.mapping import BACKEND
+from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.backends.sqlite.wal import OWN
 from holdfast.backends.sqlite.watch import File, Harm, Identity, Watch, look_up
 from holdfast.errors import EngineUnreachable

@@ -13,11 +13,11 @@ import apsw
 
 from holdfast import limits
 from holdfast.backends.queries import load_queries
-from holdfast.backends.sqlite import entries
-from holdfast.backends.sqlite.entries import place
+from holdfast.backends.sqlite import index
+from holdfast.backends.sqlite.index import place
 from holdfast.commands import TTL_KEEP, TTL_NEVER, Facts
 from holdfast.model import SessionState
-from holdfast.recall.commands import Candidate, Extend, Position, Search
+from holdfast.recall.index_commands import Candidate, Extend, Position, Search
 
 SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
 
@@ -102,7 +102,7 @@ class Tables:
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor, and what the index has of them."""
         self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, row.floor)))
-        entries.remove(self._execute, row.id)
+        index.remove(self._execute, row.id)
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
@@ -124,21 +124,21 @@ class Tables:
         found: list[Any] = self._execute(SQL["picked"], (json.dumps(places),)).fetchall()
         return found
 
-    def followed(self, row: Row) -> Position:
+    def index_position(self, row: Row) -> Position:
         """How far the index of a log is."""
-        return entries.followed(self._execute, row.id, row.floor)
+        return index.index_position(self._execute, row.id, row.floor)
 
     def add_entries(self, row: Row, command: Extend) -> None:
         """Add to the index of a log, and move it on."""
-        entries.add(self._connection, row.id, command)
+        index.add(self._connection, row.id, command)
 
     def remove_entries(self, row: Row) -> None:
         """Drop the index of a log."""
-        entries.remove(self._execute, row.id)
+        index.remove(self._execute, row.id)
 
     def candidates(self, row: Row, command: Search) -> list[Candidate]:
         """What the index finds."""
-        return entries.find(self._connection, row.id, row.last - row.floor, command)
+        return index.find(self._connection, row.id, row.last - row.floor, command)
 
     def key(self, row: Row, digest: bytes) -> tuple[int, int] | None:
         """The numbers that a key was used for."""
@@ -179,7 +179,7 @@ class Tables:
             bounds = (place(row.id, 0), place(row.id, row.floor), messages_max)
             self._execute(SQL["sweep_messages"], bounds)
             swept = self._connection.changes()
-            if entries.sweep(self._connection, row.id, messages_max) and swept < messages_max:
+            if index.sweep(self._connection, row.id, messages_max) and swept < messages_max:
                 row.expires_ms = None
             self.save(row)
         return True

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from holdfast.backends.sqlite.mapping import BACKEND
+from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.backends.sqlite.wal import OWN, Log
 from holdfast.errors import Damaged, EngineUnreachable
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast.backends.sqlite import entries, steps
+from holdfast.backends.sqlite import index, statements
+from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.ledger import Ledger
-from holdfast.backends.sqlite.mapping import BACKEND, mapped
 from holdfast.backends.sqlite.tables import clock_ms
 from holdfast.commands import Command, Forget
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
@@ -86,7 +86,7 @@ class Writer:
             self._ledger.committed()
         except apsw.Error as error:
             self._roll_back()
-            if again and entries.is_missing(error) and self.make_index_anew() is None:
+            if again and index.is_missing(error) and self.make_index_anew() is None:
                 self.commit(group, again=False)
             else:
                 self._explain(group, error, committing=committing)
@@ -101,7 +101,7 @@ class Writer:
     def make_index_anew(self) -> apsw.Error | None:
         """The tables of the index were gone: now they are there and empty, or why they are not."""
         try:
-            entries.make_anew(self._connection)
+            index.make_anew(self._connection)
         except apsw.Error as error:
             return error
         return None
@@ -142,7 +142,7 @@ class Writer:
             command = pending.command
             pending.error = None
             try:
-                pending.reply = steps.WRITES[type(command)](
+                pending.reply = statements.WRITES[type(command)](
                     self._ledger, command, now_ms, self._level
                 )
                 self._forgot |= type(command) is Forget

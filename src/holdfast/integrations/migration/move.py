@@ -17,8 +17,8 @@ from holdfast import codec, limits, operations
 from holdfast.connection import connect
 from holdfast.contract import Store
 from holdfast.errors import Conflict, UsageError
-from holdfast.integrations import courses
-from holdfast.integrations.courses import Door
+from holdfast.integrations import framework_operations
+from holdfast.integrations.framework_operations import StepRunner
 from holdfast.integrations.migration.found import Found, Row, Source
 from holdfast.integrations.migration.sources import Kind, kind_of, open_source
 from holdfast.model import Durability, History, Message, SessionState
@@ -181,12 +181,12 @@ def _bring(store: Store, session: _Session, kind: str, moved: Moved) -> None:
     moved.present += len(session.messages) - len(rest)
     if not rest:
         return
-    door, last = Door(store), have.last
+    door, last = StepRunner(store), have.last
     more: dict[str, Any] = {} if session.ttl_s is None else {"ttl_s": session.ttl_s}
     for batch in _batches(rest):
-        key = courses.key_of_ids(kind, (message.id for message in batch))
+        key = framework_operations.key_of_ids(kind, (message.id for message in batch))
         try:
-            ack = door.run(courses.add(session.name, batch, key, expect=last, **more))
+            ack = door.run(framework_operations.add(session.name, batch, key, expect=last, **more))
         except Conflict:
             return  # somebody writes there at this moment; the reading back says so
         last = last if ack is None else ack.last

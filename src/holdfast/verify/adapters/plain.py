@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast import codec, transfer
-from holdfast.commands import lanes_of
+from holdfast.commands import sublogs_of
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import NotApplied, UsageError
 from holdfast.model import Message
@@ -209,7 +209,7 @@ class Client:
 
 def our_summaries(lines: Iterable[str], session: str) -> Iterator[Summary]:
     """The summaries of a session, out of an export of one of our stores."""
-    wanted = lanes_of(session.encode("utf-8", "surrogatepass"))[1]
+    wanted = sublogs_of(session.encode("utf-8", "surrogatepass"))[1]
     reader = transfer.Reader()
     for line in lines:
         moved = reader.feed(line)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from holdfast import codec, transfer
-from holdfast.commands import LANES
+from holdfast.commands import SUBLOGS
 from holdfast.contract import Store
 from holdfast.errors import HoldfastError
 from holdfast.model import Message
@@ -41,7 +41,7 @@ class Ours:
             if (copy := reader.feed(line)) is not None:
                 reader.count(copy, written=True)
                 copies.append(copy)
-        sessions = [copy.name for copy in copies if not copy.name.startswith(LANES[1:])]
+        sessions = [copy.name for copy in copies if not copy.name.startswith(SUBLOGS[1:])]
         return [name.decode("utf-8", "surrogatepass") for name in sessions]
 
     def fill(self, writes: Iterable[Write]) -> list[str]:

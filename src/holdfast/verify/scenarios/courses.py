@@ -14,7 +14,7 @@ Answers = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Steps:
     """One operation of the store, in a session of its own.
 
     `before` ends with the operation in which the crash comes; `after` is done by another
@@ -26,7 +26,7 @@ class Course:
     session: str
     before: tuple[Step, ...]
     after: tuple[Step, ...]
-    torn: Callable[[Course, Answers], str] | None = None
+    torn: Callable[[Steps, Answers], str] | None = None
 
     @property
     def aside(self) -> bool:
@@ -34,10 +34,10 @@ class Course:
         return self.torn is not None
 
 
-NOWHERE: Final = Course("", "", (), ())
+NOWHERE: Final = Steps("", "", (), ())
 
 
-def course(operation: str, session: str, *, keyed: bool) -> Course:
+def course(operation: str, session: str, *, keyed: bool) -> Steps:
     """The course of an append, a rewrite, a forget or a summary."""
     makers = {
         "append": _append, "rewrite": _rewrite, "forget": _forget, "summarize": _summarize,
@@ -45,37 +45,37 @@ def course(operation: str, session: str, *, keyed: bool) -> Course:
     return makers[operation](session, keyed)
 
 
-def _append(session: str, keyed: bool) -> Course:
+def _append(session: str, keyed: bool) -> Steps:
     """A turn is there; the next is torn off, asked for, sent again with its key, and followed."""
     first, struck, later = (_turn(session, part, keyed) for part in "abc")
     read = Step("history", session)
     again = (struck, read) if keyed else ()
-    return Course("append", session, (first, struck), (read, *again, later, read))
+    return Steps("append", session, (first, struck), (read, *again, later, read))
 
 
-def _forget(session: str, keyed: bool) -> Course:
+def _forget(session: str, keyed: bool) -> Steps:
     """Two turns are there; forgetting breaks off, is done again, and old requests come late."""
     first, second, later = (_turn(session, part, keyed) for part in "abc")
     read, forget = Step("history", session), Step("forget", session)
     late = (first, read) if keyed else ()
     after = (read, forget, read, *late, later, read)
-    return Course("forget", session, (first, second, forget), after)
+    return Steps("forget", session, (first, second, forget), after)
 
 
-def _rewrite(session: str, keyed: bool) -> Course:
+def _rewrite(session: str, keyed: bool) -> Steps:
     """Two turns are there; putting another in their place breaks off, and is done again."""
     first, second, new = (_turn(session, part, keyed) for part in "abc")
     read, rewrite = Step("history", session), Step("rewrite", session, new.messages)
     before = (first, second, rewrite)
-    return Course("rewrite", session, before, (read, rewrite, read), rewrite_torn)
+    return Steps("rewrite", session, before, (read, rewrite, read), rewrite_torn)
 
 
-def _summarize(session: str, keyed: bool) -> Course:
+def _summarize(session: str, keyed: bool) -> Steps:
     """One turn is summarized and the next is there; its summary breaks off, and is done again."""
     first, second = (_turn(session, part, keyed) for part in "ab")
     summarize, look = Step("summarize", session), Step("summaries", session)
     before = (first, summarize, second, summarize)
-    return Course("summarize", session, before, (look, summarize, look), summary_torn)
+    return Steps("summarize", session, before, (look, summarize, look), summary_torn)
 
 
 def _turn(session: str, part: str, keyed: bool) -> Step:
@@ -83,7 +83,7 @@ def _turn(session: str, part: str, keyed: bool) -> Step:
     return Step("append", session, (f"{name}.0", f"{name}.1"), key=name if keyed else None)
 
 
-def rewrite_torn(course: Course, answers: Answers) -> str:
+def rewrite_torn(course: Steps, answers: Answers) -> str:
     """What is wrong with what was read after a rewrite broke off; empty where nothing is."""
     *turns, rewrite = course.before
     old, new = [name for turn in turns for name in turn.messages], list(rewrite.messages)
@@ -95,7 +95,7 @@ def rewrite_torn(course: Course, answers: Answers) -> str:
     return ""
 
 
-def summary_torn(course: Course, answers: Answers) -> str:
+def summary_torn(course: Steps, answers: Answers) -> str:
     """What is wrong with the summaries after one broke off; empty where nothing is."""
     at_once, later = (summaries.parse(each["summaries"]) for each in answers if "summaries" in each)
     names = [name for step in course.before for name in step.messages]

@@ -19,7 +19,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.courses import NOWHERE, Course, course
+from holdfast.verify.scenarios.courses import NOWHERE, Steps, course
 from holdfast.verify.workload.crew import Crew
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.zygote import ASIDE, Task
@@ -55,7 +55,7 @@ class Visit:
     """One crash point, and what was seen after it."""
 
     point: Point
-    course: Course = NOWHERE
+    course: Steps = NOWHERE
     proven: bool = False
     stuck: str = ""
     torn: str = ""
@@ -309,7 +309,7 @@ class Visits:
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
 
-    def _course(self, operation: str, session: str) -> Course:
+    def _course(self, operation: str, session: str) -> Steps:
         return course(operation, session, keyed=self.bench.shape(session).keyed)
 
     # Tasks
@@ -442,9 +442,7 @@ class Visits:
             yield Finding("loud", Verdict.KEPT, words, name)
 
 
-def _stuck(
-    whole: Course, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
-) -> str:
+def _stuck(whole: Steps, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None) -> str:
     """Why the store did not serve the next process; empty where it did."""
     if broke is not None:
         return str(broke["because"])

@@ -1,4 +1,4 @@
-"""How the doors carry out a command, and walk a course of several steps."""
+"""Carries out a command, or a sequence of steps. The only two loops, one sync and one async."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.commands import AsyncBackend, Command
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import OutcomeUnknown
 
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.recall.following import Course
-
 R = TypeVar("R")
+Steps = Generator[Any, Any, R]
+"""Yields what is to be done, is sent the reply or gets the error thrown in, and returns R."""
 
 
 class Executes(Protocol):
@@ -30,18 +30,52 @@ class Index(Executes, Protocol):
         """Let go of it."""
 
 
-def walk(course: Course[R], backend: Executes, index: Index | None) -> R:
-    """Carry out a course: commands where they belong, calls of a model here."""
+def run(steps: Steps[R], do: Callable[[Any], Any]) -> R:
+    """Do each step with the reply to the last; what goes wrong is thrown into the steps."""
+    reply: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(reply) if error is None else steps.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        reply, error = None, None
+        try:
+            reply = do(step)
+        except BaseException as trouble:  # noqa: BLE001 - the steps decide
+            error = trouble
+
+
+async def run_async(steps: Steps[R], do: Callable[[Any], Awaitable[Any]]) -> R:
+    """The same, awaited."""
+    reply: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(reply) if error is None else steps.throw(error)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        reply, error = None, None
+        try:
+            reply = await do(step)
+        except BaseException as trouble:  # noqa: BLE001 - the steps decide
+            error = trouble
+
+
+def run_commands(steps: Steps[R], backend: Executes, index: Index | None) -> R:
+    """Steps that are commands, carried out where they belong, or calls of a model."""
 
     def do(step: Any) -> Any:
         if not isinstance(step, Command):
             return step.call()
         return (index_for(step, index) or backend).execute(step)
 
-    return follow_steps(course, do)
+    return run(steps, do)
 
 
-async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | None) -> R:
+async def run_commands_async(steps: Steps[R], backend: AsyncBackend, index: Index | None) -> R:
     """The same without holding up the event loop: what may block is done in a thread."""
     import asyncio  # noqa: PLC0415 - as below
 
@@ -50,59 +84,21 @@ async def walk_async(course: Course[R], backend: AsyncBackend, index: Index | No
             return await asyncio.to_thread(step.call)
         if (apart := index_for(step, index)) is not None:
             return await asyncio.to_thread(apart.execute, step)
-        return await carry_out(step, backend)
+        return await execute(step, backend)
 
-    return await follow_steps_async(course, do)
-
-
-def follow_steps(course: Generator[Any, Any, R], do: Callable[[Any], Any]) -> R:
-    """Do each step of a course with the reply to the last, or throw what went wrong into it."""
-    reply: Any = None
-    error: HoldfastError | None = None
-    while True:
-        try:
-            step = course.send(reply) if error is None else course.throw(error)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        reply, error = None, None
-        try:
-            reply = do(step)
-        except HoldfastError as trouble:
-            error = trouble
+    return await run_async(steps, do)
 
 
-async def follow_steps_async(
-    course: Generator[Any, Any, R], do: Callable[[Any], Awaitable[Any]]
-) -> R:
-    """The same, awaited."""
-    reply: Any = None
-    error: HoldfastError | None = None
-    while True:
-        try:
-            step = course.send(reply) if error is None else course.throw(error)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        reply, error = None, None
-        try:
-            reply = await do(step)
-        except HoldfastError as trouble:
-            error = trouble
-
-
-def index_for(step: Command[Any], index: Index | None) -> Index | None:
+def index_for(command: Command[Any], index: Index | None) -> Index | None:
     """The index that a command is for, where that is not in the log's engine."""
-    from holdfast.recall.commands import IndexCommand  # noqa: PLC0415 - only recall needs it
-
-    return index if isinstance(step, IndexCommand) else None
+    return index if command.for_index else None
 
 
-async def carry_out(command: Command[R], backend: AsyncBackend) -> R:
+async def execute(command: Command[R], backend: AsyncBackend) -> R:
     """Await a read; see a write through to its end."""
     if not command.writes:
         return await backend.execute(command)
-    import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one door needs it
+    import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one API needs it
 
     return await to_the_end(asyncio.ensure_future(backend.execute(command)), command.operation)
 

@@ -13,28 +13,28 @@ from holdfast.commands import (
     Command,
     Copy,
     Derive,
+    ExportSession,
     Facts,
     Forget,
-    Look,
+    ImportSession,
     Names,
-    Pick,
-    Put,
     Read,
+    ReadNumbers,
     Removed,
     Rewrite,
     Slice,
-    Take,
+    StatSession,
     Written,
     check_expect,
     floor_of,
     is_there,
-    lanes_of,
     orphaned,
+    sublogs_of,
     unfit,
 )
 from holdfast.errors import EngineFull
 from holdfast.model import Durability, SessionState
-from holdfast.recall.commands import Candidate, Extend, Followed, Position, Search
+from holdfast.recall.index_commands import Candidate, Extend, Position, ReadPosition, Search
 
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
@@ -104,7 +104,7 @@ def _add(
 
 def _move_expiry(ledger: Ledger, session: bytes, row: Row, before_ms: int | None) -> None:
     """Summaries expire with their session, unless they have expired or are gone already."""
-    beside = ledger.session(lanes_of(session)[1])
+    beside = ledger.session(sublogs_of(session)[1])
     if beside is not None and beside.state == "live" and beside.expires_ms == before_ms:
         beside.ttl_ms, beside.expires_ms = row.ttl_ms, row.expires_ms
         ledger.save(beside)
@@ -115,9 +115,9 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> W
     source = ledger.session(command.session)
     if source is None or not source.floor < command.source <= source.end_at(now_ms):
         raise orphaned(command.source, backend=BACKEND)
-    _, lane = lanes_of(command.session)
-    added = append(ledger, Append(lane, (command.record,), command.key), now_ms, level)
-    row = ledger.session(lane)
+    _, sublog = sublogs_of(command.session)
+    added = append(ledger, Append(sublog, (command.record,), command.key), now_ms, level)
+    row = ledger.session(sublog)
     if row is not None and not added.repeated:
         row.ttl_ms, row.expires_ms = source.ttl_ms, source.expires_ms
         ledger.save(row)
@@ -127,7 +127,7 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> W
 def forget(ledger: Ledger, command: Forget, now_ms: int, _level: Durability) -> Removed:
     """Erase records; the rows stay as tombstones, the keys stay used."""
     session = _erase(ledger, command.session, now_ms)
-    beside = [_erase(ledger, lane, now_ms) for lane in lanes_of(command.session)]
+    beside = [_erase(ledger, sublog, now_ms) for sublog in sublogs_of(command.session)]
     known = [facts for facts in (session, *beside) if facts is not None]
     return Removed(
         session.count if session else 0,
@@ -159,28 +159,28 @@ def extend(ledger: Ledger, command: Extend, now_ms: int, _level: Durability) -> 
         return Position()
     if command.anew:
         ledger.remove_entries(row)
-    there = ledger.followed(row)
+    there = ledger.index_position(row)
     if there.upto != command.after or there.model not in {"", command.model}:
         return there
     ledger.add_entries(row, command)
     return Position(command.model, command.upto, row.floor)
 
 
-def followed(tables: Tables, command: Followed, now_ms: int) -> Position:
+def index_position(tables: Tables, command: ReadPosition, now_ms: int) -> Position:
     """How far the index of a log is; nowhere, where nothing can be seen of the log."""
     row = tables.session(command.session)
-    return tables.followed(row) if row is not None and row.end_at(now_ms) else Position()
+    return tables.index_position(row) if row is not None and row.end_at(now_ms) else Position()
 
 
 def search(tables: Tables, command: Search, now_ms: int) -> list[Candidate]:
     """What the index finds in a log that can be seen."""
     row = tables.session(command.session)
-    if row is None or not row.end_at(now_ms) or tables.followed(row).model != command.model:
+    if row is None or not row.end_at(now_ms) or tables.index_position(row).model != command.model:
         return []
     return tables.candidates(row, command)
 
 
-def pick(tables: Tables, command: Pick, now_ms: int) -> Sequence[tuple[int, bytes]]:
+def pick(tables: Tables, command: ReadNumbers, now_ms: int) -> Sequence[tuple[int, bytes]]:
     """Some records of what is visible."""
     row = tables.session(command.session)
     if row is None or not row.end_at(now_ms):
@@ -188,10 +188,10 @@ def pick(tables: Tables, command: Pick, now_ms: int) -> Sequence[tuple[int, byte
     return tables.picked(row, command.numbers)
 
 
-def put(ledger: Ledger, command: Put, now_ms: int, _level: Durability) -> bool:
+def put(ledger: Ledger, command: ImportSession, now_ms: int, _level: Durability) -> bool:
     """Write a whole session, if there is none of that name."""
     if ledger.session(command.session) is not None:
-        there = take(ledger, Take(command.session), now_ms)
+        there = take(ledger, ExportSession(command.session), now_ms)
         return not is_there(there, command.copy, backend=BACKEND)
     facts, rows = command.copy.facts, command.copy.rows
     floor = _checked_floor(command.copy)
@@ -247,7 +247,7 @@ def read(tables: Tables, command: Read, now_ms: int) -> Slice:
     return Slice(row.state_at(now_ms), end, rows)
 
 
-def look(tables: Tables, command: Look, now_ms: int) -> Facts:
+def look(tables: Tables, command: StatSession, now_ms: int) -> Facts:
     """The facts of a session."""
     row = tables.session(command.session)
     return NEVER if row is None else row.facts_at(now_ms)
@@ -260,7 +260,7 @@ def names(tables: Tables, command: Names, now_ms: int) -> list[bytes]:
     )
 
 
-def take(tables: Tables, command: Take, now_ms: int) -> Copy:
+def take(tables: Tables, command: ExportSession, now_ms: int) -> Copy:
     """A whole session."""
     row = tables.session(command.session)
     if row is None:
@@ -277,14 +277,14 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Derive: derive,
     Extend: extend,
     Forget: forget,
-    Put: put,
+    ImportSession: put,
 }
 READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
     Read: read,
-    Look: look,
+    StatSession: look,
     Names: names,
-    Take: take,
-    Pick: pick,
-    Followed: followed,
+    ExportSession: take,
+    ReadNumbers: pick,
+    ReadPosition: index_position,
     Search: search,
 }

@@ -1,44 +1,44 @@
-"""Long-term memory on both doors of a store. See `courses` for what each operation does."""
+"""Long-term memory in both APIs of a store. See `memory_operations` for what each operation does.
+
+That module costs as much as `import holdfast`, so it is imported when it is first used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import operations
 from holdfast.commands import AsyncBackend, Backend
-from holdfast.drive import Index, carry_out, walk, walk_async
 from holdfast.model import Ack, Context, Recalled, Source
+from holdfast.runner import Index, Steps, execute, run_commands, run_commands_async
 
 if TYPE_CHECKING:
     from holdfast.recall.context import Count
-    from holdfast.recall.courses import Filter, Mind
-    from holdfast.recall.follower import Carrier, Follower
+    from holdfast.recall.indexer import Carrier, Indexer
+    from holdfast.recall.memory_operations import Filter, Models
 
 
-def courses() -> ModuleType:
-    """Every operation of this room, which is entered when it is first used."""
-    from holdfast.recall import courses  # noqa: PLC0415 - it costs as much as `import holdfast`
-
-    return courses
+R = TypeVar("R")
 
 
-class _Thinking:
-    """What both doors need for it: where the index is, and what to think with."""
+class _Memory:
+    """What both APIs need for it: where the index is, and which models there are."""
 
     _index: Index | None
-    _chosen: Mind | None
+    _chosen: Models | None
     _ttl_ms: int
-    _follows: bool
-    _follower: Follower | None = None
+    _background_indexing: bool
+    _indexer: Indexer | None = None
 
     @property
-    def _mind(self) -> Mind:
+    def _models(self) -> Models:
+        from holdfast.recall import memory_operations
+
         if self._chosen is None:
-            self._chosen = courses().mind(None, None)
+            self._chosen = memory_operations.models(None, None)
         return self._chosen
 
     def _check_open(self) -> None:
@@ -47,26 +47,26 @@ class _Thinking:
     def _carrier(self) -> Carrier:
         raise NotImplementedError
 
-    def _start_following(self) -> None:
+    def _start_indexing(self) -> None:
         """From here on the index follows by itself: nobody who only appends pays for that."""
-        if self._follows and self._follower is None:
-            from holdfast.recall.follower import Follower  # noqa: PLC0415 - as above
+        if self._background_indexing and self._indexer is None:
+            from holdfast.recall.indexer import Indexer
 
             # Of two threads that come here at once, both use the same one.
-            follower = Follower(self._carrier(), self._index, self._mind.embedder)
-            self.__dict__.setdefault("_follower", follower)
+            indexer = Indexer(self._carrier(), self._index, self._models.embedder)
+            self.__dict__.setdefault("_indexer", indexer)
 
     def _grown(self, *logs: bytes) -> None:
         """Tell the follower, if there is one."""
-        if self._follower is not None:
+        if self._indexer is not None:
             for log in logs:
-                self._follower.note(log)
+                self._indexer.note(log)
 
     def _aside(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._follower is None else self._follower.aside()
+        return nullcontext() if self._indexer is None else self._indexer.aside()
 
 
-class LongTerm(_Thinking):
+class LongTerm(_Memory):
     """The part of `Store` that remembers beyond a conversation."""
 
     _backend: Backend
@@ -87,9 +87,11 @@ class LongTerm(_Thinking):
         `source` says which messages it was made from; the same text from the same source
         is kept once. `meta` is JSON, for `filter`.
         """
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
+        self._start_indexing()
+        command = memory_operations.remember(scope, text, meta, key, source, self._ttl_ms)
         written = self._backend.execute(command)
         self._grown(command.session)
         return operations.ack(scope, written)
@@ -111,11 +113,13 @@ class LongTerm(_Thinking):
         hit's `meta` must have, or a function of a hit. Raises if the embedder or the index
         does not work: appends go on meanwhile, and nothing of them is missed later.
         """
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        found: Recalled = self._walk(courses().recall(self._mind, scope, query, k, since, filter))
+        self._start_indexing()
+        found = self._run(memory_operations.recall(self._models, scope, query, k, since, filter))
         if found.behind:
-            self._grown(*courses().logs_of(scope))
+            self._grown(*memory_operations.logs_of(scope))
         return found
 
     def context(
@@ -136,14 +140,16 @@ class LongTerm(_Thinking):
         which is the session unless told. `count` counts the tokens of a text; without it they
         are estimated, rather too many.
         """
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        course = courses().context(
-            self._mind, session, query, tokens, scope=scope, k=k, count=count
+        self._start_indexing()
+        steps = memory_operations.context(
+            self._models, session, query, tokens, scope=scope, k=k, count=count
         )
-        found: Context = self._walk(course)
+        found = self._run(steps)
         if found.behind:
-            self._grown(*courses().logs_of(scope or session))
+            self._grown(*memory_operations.logs_of(scope or session))
         return found
 
     def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
@@ -152,16 +158,18 @@ class LongTerm(_Thinking):
         It is a record that bears the numbers it was made from, written once however often a
         crash repeats this, and not at all if they were forgotten meanwhile.
         """
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        written: Ack | None = self._walk(courses().summarize(self._mind, session, keep))
-        return written
+        return self._run(memory_operations.summarize(self._models, session, keep))
 
     def index_lag(self, scope: str) -> int:
         """How many records of a scope its index has not followed yet."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        course = courses().index_lag(self._mind, scope)
-        lag: int = walk(course, self._backend, self._index)
-        return lag
+        steps = memory_operations.index_lag(self._models, scope)
+        return run_commands(steps, self._backend, self._index)
 
     def wait_for(self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0) -> int:
         """Let the index follow all that is in a scope now; how many records that were.
@@ -169,27 +177,29 @@ class LongTerm(_Thinking):
         With `seq`, a number or an ack, it returns when the index has followed at least that far.
         `EngineUnreachable` if the time is up before: what was done until then stays done.
         """
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        done: int = self._walk(courses().wait_for(self._mind, scope, seq, timeout_s))
-        return done
+        return self._run(memory_operations.wait_for(self._models, scope, seq, timeout_s))
 
     def reindex(self, scope: str | None = None) -> int:
         """Build the index of a scope anew from the log, or of all; how many records it has read."""
-        self._check_open()
-        done: int = self._walk(courses().reindex(self._mind, scope))
-        return done
+        from holdfast.recall import memory_operations
 
-    def _walk(self, course: Any) -> Any:
+        self._check_open()
+        return self._run(memory_operations.reindex(self._models, scope))
+
+    def _run(self, steps: Steps[R]) -> R:
         with self._aside():
-            return walk(course, self._backend, self._index)
+            return run_commands(steps, self._backend, self._index)
 
     def _carrier(self) -> Carrier:
-        from holdfast.recall.follower import on_this_thread  # noqa: PLC0415 - as above
+        from holdfast.recall.indexer import on_this_thread
 
         return on_this_thread(self._backend)
 
 
-class AsyncLongTerm(_Thinking):
+class AsyncLongTerm(_Memory):
     """The part of `AsyncStore` that remembers beyond a conversation."""
 
     _backend: AsyncBackend
@@ -204,10 +214,12 @@ class AsyncLongTerm(_Thinking):
         source: Source | None = None,
     ) -> Ack:
         """See `Store.remember`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        command = courses().remember(scope, text, meta, key, source, self._ttl_ms)
-        written = await carry_out(command, self._backend)
+        self._start_indexing()
+        command = memory_operations.remember(scope, text, meta, key, source, self._ttl_ms)
+        written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(scope, written)
 
@@ -221,13 +233,15 @@ class AsyncLongTerm(_Thinking):
         filter: Filter | None = None,  # noqa: A002 - the word that everybody uses for it
     ) -> Recalled:
         """See `Store.recall`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        found: Recalled = await self._walk(
-            courses().recall(self._mind, scope, query, k, since, filter)
+        self._start_indexing()
+        found = await self._run(
+            memory_operations.recall(self._models, scope, query, k, since, filter)
         )
         if found.behind:
-            self._grown(*courses().logs_of(scope))
+            self._grown(*memory_operations.logs_of(scope))
         return found
 
     async def context(
@@ -241,48 +255,54 @@ class AsyncLongTerm(_Thinking):
         count: Count | None = None,
     ) -> Context:
         """See `Store.context`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        self._start_following()
-        course = courses().context(
-            self._mind, session, query, tokens, scope=scope, k=k, count=count
+        self._start_indexing()
+        steps = memory_operations.context(
+            self._models, session, query, tokens, scope=scope, k=k, count=count
         )
-        found: Context = await self._walk(course)
+        found = await self._run(steps)
         if found.behind:
-            self._grown(*courses().logs_of(scope or session))
+            self._grown(*memory_operations.logs_of(scope or session))
         return found
 
     async def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
         """See `Store.summarize`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        written: Ack | None = await self._walk(courses().summarize(self._mind, session, keep))
-        return written
+        return await self._run(memory_operations.summarize(self._models, session, keep))
 
     async def index_lag(self, scope: str) -> int:
         """See `Store.index_lag`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        course = courses().index_lag(self._mind, scope)
-        lag: int = await walk_async(course, self._backend, self._index)
-        return lag
+        steps = memory_operations.index_lag(self._models, scope)
+        return await run_commands_async(steps, self._backend, self._index)
 
     async def wait_for(
         self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0
     ) -> int:
         """See `Store.wait_for`."""
+        from holdfast.recall import memory_operations
+
         self._check_open()
-        done: int = await self._walk(courses().wait_for(self._mind, scope, seq, timeout_s))
-        return done
+        return await self._run(memory_operations.wait_for(self._models, scope, seq, timeout_s))
 
     async def reindex(self, scope: str | None = None) -> int:
         """See `Store.reindex`."""
-        self._check_open()
-        done: int = await self._walk(courses().reindex(self._mind, scope))
-        return done
+        from holdfast.recall import memory_operations
 
-    async def _walk(self, course: Any) -> Any:
+        self._check_open()
+        return await self._run(memory_operations.reindex(self._models, scope))
+
+    async def _run(self, steps: Steps[R]) -> R:
         with self._aside():
-            return await walk_async(course, self._backend, self._index)
+            return await run_commands_async(steps, self._backend, self._index)
 
     def _carrier(self) -> Carrier:
-        from holdfast.recall.follower import in_loop  # noqa: PLC0415 - as above
+        from holdfast.recall.indexer import in_loop
 
         return in_loop(self._backend)

@@ -57,28 +57,24 @@ class Candidate:
     """None where the index knows no words: then the texts are asked."""
 
 
-class IndexCommand:
-    """Marks a command that goes to the index, wherever that is."""
-
-    __slots__ = ()
-
-
 @dataclass(slots=True)
-class Followed(IndexCommand, Command[Position]):
+class ReadPosition(Command[Position]):
     """How far the index of a log is."""
 
+    for_index: ClassVar[bool] = True
     operation: ClassVar[str] = "recall"
     session: bytes
 
 
 @dataclass(slots=True)
-class Extend(IndexCommand, Command[Position]):
+class Extend(Command[Position]):
     """Add entries and move on from `after` to `upto`, all or none; the position that then holds.
 
     Nothing is added if the index is not at `after` with vectors of `model`, or if the
     log was forgotten meanwhile: then somebody else has moved it. `anew` drops all that was there.
     """
 
+    for_index: ClassVar[bool] = True
     operation: ClassVar[str] = "index"
     writes: ClassVar[bool] = True
     session: bytes
@@ -92,9 +88,10 @@ class Extend(IndexCommand, Command[Position]):
 
 
 @dataclass(slots=True)
-class Search(IndexCommand, Command[Sequence[Candidate]]):
+class Search(Command[Sequence[Candidate]]):
     """Records near a vector or with some of the words: at most `limit` by each, in no order."""
 
+    for_index: ClassVar[bool] = True
     operation: ClassVar[str] = "recall"
     session: bytes
     model: str
@@ -115,12 +112,13 @@ def nearest(search: Search, rows: Sequence[tuple[int, bytes, float]]) -> list[Ca
 
 
 @dataclass(slots=True)
-class Erase(IndexCommand, Command[None]):
+class Erase(Command[None]):
     """Drop the index of a log that was forgotten. An index inside the log's engine has done so.
 
     What was read of the log before, up to the number `upto`, must not be added any more.
     """
 
+    for_index: ClassVar[bool] = True
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes

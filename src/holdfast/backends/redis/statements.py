@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis import entries, scripts
+from holdfast.backends.redis import index, scripts
+from holdfast.backends.redis.errors import BACKEND
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.backends.redis.mapping import BACKEND
 from holdfast.backends.redis.scripts import Script
 from holdfast.commands import (
     Append,
     Command,
     Copy,
     Derive,
+    ExportSession,
     Facts,
     Forget,
-    Look,
-    Pick,
-    Put,
+    ImportSession,
     Read,
+    ReadNumbers,
     Removed,
     Rewrite,
     Slice,
-    Take,
+    StatSession,
     Written,
     check_expect,
     floor_of,
-    lanes_of,
     orphaned,
+    sublogs_of,
     unfit,
 )
 from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
 from holdfast.model import Durability, SessionState
-from holdfast.recall.commands import Extend, Followed, Position, Search
+from holdfast.recall.index_commands import Extend, Position, ReadPosition, Search
 
 Parse = Callable[[Any, Durability], Any]
 NEVER: Final = Facts(SessionState.NEVER)
@@ -192,7 +192,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Request:
 
 
 def _forget(command: Forget, keys: Keys) -> Request:
-    logs = (command.session, *lanes_of(command.session))
+    logs = (command.session, *sublogs_of(command.session))
     args: list[bytes] = []
     return Request(
         command.operation,
@@ -205,29 +205,29 @@ def _forget(command: Forget, keys: Keys) -> Request:
 
 
 def _derive(command: Derive, keys: Keys) -> Request:
-    _, lane = lanes_of(command.session)
+    _, sublog = sublogs_of(command.session)
     source = keys.session(command.session)
     return Request(
         command.operation,
         scripts.DERIVE,
-        (*keys.session(lane), *source[:2]),
+        (*keys.session(sublog), *source[:2]),
         [b"", b"-1", command.key, command.record, b"%d" % command.source],
         lambda reply, level: _derived(reply, level, command),
         writes=True,
-        name=lane,
+        name=sublog,
         index=keys.index,
     )
 
 
-def _pick(command: Pick, keys: Keys) -> Request:
+def _pick(command: ReadNumbers, keys: Keys) -> Request:
     numbers = [b"%d" % number for number in command.numbers]
     names = keys.session(command.session)[:WITHOUT_USED]
     return Request(command.operation, scripts.PICK, names, numbers, _picked)
 
 
-def _followed(command: Followed, keys: Keys) -> Request:
+def _followed(command: ReadPosition, keys: Keys) -> Request:
     names = keys.session(command.session)[:WITHOUT_USED]
-    return Request(command.operation, scripts.FOLLOWED, names, (), _position)
+    return Request(command.operation, scripts.POSITION, names, (), _position)
 
 
 def _extend(command: Extend, keys: Keys) -> Request:
@@ -237,8 +237,8 @@ def _extend(command: Extend, keys: Keys) -> Request:
         scripts.EXTEND,
         keys.session(command.session)[:WITHOUT_USED],
         [
-            *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % entries.CLIENT_MAX),
-            *map(entries.pack, command.entries),
+            *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % index.CLIENT_MAX),
+            *map(index.pack, command.entries),
         ],
         _position,
         writes=True,
@@ -250,8 +250,8 @@ def _search(command: Search, keys: Keys) -> Request:
         command.operation,
         scripts.SEARCH,
         keys.session(command.session)[:WITHOUT_USED],
-        entries.question(command),
-        lambda reply, _: entries.found(command, _checked(reply)),
+        index.question(command),
+        lambda reply, _: index.found(command, _checked(reply)),
     )
 
 
@@ -273,12 +273,12 @@ def _read(command: Read, keys: Keys) -> Request:
     return alone
 
 
-def _look(command: Look, keys: Keys) -> Request:
+def _look(command: StatSession, keys: Keys) -> Request:
     names = keys.session(command.session)[:WITHOUT_USED]
     return Request(command.operation, scripts.LOOK, names, (), _facts)
 
 
-def _take(command: Take, keys: Keys) -> Request:
+def _take(command: ExportSession, keys: Keys) -> Request:
     return Request(command.operation, scripts.TAKE, keys.session(command.session), (), _copy)
 
 
@@ -287,10 +287,10 @@ def stage_request(
 ) -> Request:
     """Put words beside a session. It counts as no write: nobody sees it before the commit."""
     args = [verb, b"%d" % ttl_ms, b"%d" % last, *words]
-    return Request(Put.operation, scripts.STAGE, (key,), args, _fit)
+    return Request(ImportSession.operation, scripts.STAGE, (key,), args, _fit)
 
 
-def put_request(command: Put, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
+def put_request(command: ImportSession, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
     """Commit what was staged; the result is what the script said: put, there or unstaged."""
     facts, rows = command.copy.facts, command.copy.rows
     return Request(
@@ -318,11 +318,11 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
     Rewrite: _rewrite,
     Forget: _forget,
     Read: _read,
-    Look: _look,
-    Take: _take,
+    StatSession: _look,
+    ExportSession: _take,
     Derive: _derive,
-    Pick: _pick,
-    Followed: _followed,
+    ReadNumbers: _pick,
+    ReadPosition: _followed,
     Extend: _extend,
     Search: _search,
 }

@@ -25,16 +25,16 @@ from holdfast.backends.group_commit import (
     Write,
     wake_each,
 )
-from holdfast.backends.sqlite import entries, steps
-from holdfast.backends.sqlite.connection import check_whole, close_as_it_is, open_database
-from holdfast.backends.sqlite.mapping import BACKEND, mapped
-from holdfast.backends.sqlite.place import (
+from holdfast.backends.sqlite import index, statements
+from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
+from holdfast.backends.sqlite.durability import (
     CONTAINER_FILE_SYSTEMS,
     EXACT_FILE_SYSTEMS,
     durability_on,
     file_system_here,
 )
-from holdfast.backends.sqlite.readers import READERS_MAX, Readers
+from holdfast.backends.sqlite.errors import BACKEND, mapped
+from holdfast.backends.sqlite.pool import READERS_MAX, Pool
 from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
@@ -82,7 +82,7 @@ class Database:
             level=self.durability,
             busy_timeout_s=busy_timeout_s,
         )
-        self.readers = Readers(path, namespace, busy_timeout_s=busy_timeout_s)
+        self.pool = Pool(path, namespace, busy_timeout_s=busy_timeout_s)
         self.retired = False
         self._log_left: Identity | None = None
 
@@ -146,8 +146,8 @@ class Database:
     def retire(self) -> None:
         """Close it, and change no file: the names may lead to others by now."""
         self.retired = True
-        self.readers.close()
-        self.readers.wait_returned(RETURN_TIMEOUT_S)
+        self.pool.close()
+        self.pool.wait_returned(RETURN_TIMEOUT_S)
         close_as_it_is(self.connection)
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Database:
                 self.retire()
             self.watch.close()
             if not self.retired:
-                self.readers.close()
+                self.pool.close()
                 self.writer.close()
 
 
@@ -337,7 +337,7 @@ class SqliteBackend(SqliteSetup):
             try:
                 return _read_at_once(database, command)
             except apsw.SQLError as error:
-                if not entries.is_missing(error):
+                if not index.is_missing(error):
                     raise
                 with self._writing:
                     database.writer.make_index_anew()
@@ -412,10 +412,10 @@ def _read_at_once(database: Database, command: Command[R]) -> R:
     """One transaction, hence one instant."""
 
     def read(_: apsw.Connection, tables: Tables) -> R:
-        reply: R = steps.READS[type(command)](tables, command, clock_ms())
+        reply: R = statements.READS[type(command)](tables, command, clock_ms())
         return reply
 
-    return database.readers.read(read)
+    return database.pool.read(read)
 
 
 def _size(pending: Pending) -> int:

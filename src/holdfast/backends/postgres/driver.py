@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
-from holdfast.backends.postgres.mapping import ReplyTimeout
+from holdfast.backends.postgres.errors import ReplyTimeout
 
 T = TypeVar("T")
 

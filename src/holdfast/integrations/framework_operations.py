@@ -14,15 +14,15 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.drive import follow_steps, follow_steps_async, to_the_end
 from holdfast.errors import Conflict, Damaged, HoldfastError, OutcomeUnknown, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message
+from holdfast.runner import run, run_async, to_the_end
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 Step = Callable[[Any], Any]
-Course = Generator[Step, Any, R]
+Steps = Generator[Step, Any, R]
 
 TRIES: Final = 5
 PAGE_SESSIONS: Final = 1000
@@ -36,7 +36,7 @@ class Turns(list[T]):
     damaged: tuple[DamagedRecord, ...] = ()
 
 
-class Door:
+class StepRunner:
     """A store of either kind, for a framework that has both ways of calling."""
 
     def __init__(self, store: Store | AsyncStore) -> None:
@@ -46,19 +46,19 @@ class Door:
             )
         self.store = store
 
-    def run(self, course: Course[R]) -> R:
+    def run(self, steps: Steps[R]) -> R:
         """Walk a course; `UsageError` where the store has to be awaited."""
         if isinstance(self.store, AsyncStore):
-            course.close()
+            steps.close()
             raise UsageError(
                 "this store has to be awaited: call the async method, or open the store with "
                 "holdfast.connect; nothing was sent"
             )
-        return follow_steps(course, lambda step: step(self.store))
+        return run(steps, lambda step: step(self.store))
 
-    async def wait(self, course: Course[R]) -> R:
+    async def wait(self, steps: Steps[R]) -> R:
         """The same, awaited; with a store that is not async, in a thread."""
-        return await follow_steps_async(course, self._carry_out)
+        return await run_async(steps, self._carry_out)
 
     async def _carry_out(self, step: Step) -> Any:
         if isinstance(self.store, AsyncStore):
@@ -69,7 +69,7 @@ class Door:
 
 def add(
     session: str, messages: Sequence[Message], key: str | None = None, **more: Any
-) -> Course[Ack | None]:
+) -> Steps[Ack | None]:
     """Append them as one batch, once: a lost reply is asked for again with the same key."""
     if not messages:
         return None
@@ -92,13 +92,13 @@ def add(
     raise unknown
 
 
-def read(session: str, limit: int | None = None) -> Course[History]:
+def read(session: str, limit: int | None = None) -> Steps[History]:
     """The newest `limit`, or all."""
     found: History = yield lambda store: store.history(session, limit=limit)
     return found
 
 
-def replace(session: str, messages: Sequence[Message]) -> Course[Ack]:
+def replace(session: str, messages: Sequence[Message]) -> Steps[Ack]:
     """Put these in the place of all, in one step."""
     ack: Ack = yield lambda store: store.rewrite(session, messages)
     return ack
@@ -106,7 +106,7 @@ def replace(session: str, messages: Sequence[Message]) -> Course[Ack]:
 
 def change(
     session: str, decide: Callable[[History], Sequence[Message] | None]
-) -> Course[History | None]:
+) -> Steps[History | None]:
     """Rewrite a session to what `decide` makes of it; what it was, or None if it stays.
 
     It happens only if nobody wrote in between: otherwise it is decided anew.
@@ -128,7 +128,7 @@ def change(
     raise clash
 
 
-def take(session: str, place: int) -> Course[Message | None]:
+def take(session: str, place: int) -> Steps[Message | None]:
     """Take one message out, by its index as in a list; None where there is none."""
 
     def without(found: History) -> Sequence[Message] | None:
@@ -142,20 +142,20 @@ def take(session: str, place: int) -> Course[Message | None]:
     return None if found is None else found[place]
 
 
-def forget(session: str) -> Course[Erased]:
+def forget(session: str) -> Steps[Erased]:
     """Erase a session for good."""
     erased: Erased = yield lambda store: store.forget(session)
     return erased
 
 
-def read_and_forget(session: str) -> Course[History]:
+def read_and_forget(session: str) -> Steps[History]:
     """Erase a session for good; what could be read of it just before."""
     found: History = yield lambda store: store.history(session)
     yield lambda store: store.forget(session)
     return found
 
 
-def names() -> Course[list[str]]:
+def names() -> Steps[list[str]]:
     """The ids of all live sessions."""
     found: list[str] = []
     while True:

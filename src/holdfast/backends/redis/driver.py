@@ -19,9 +19,10 @@ import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.backends.redis.level import Level, Seen
-from holdfast.backends.redis.mapping import Lost, unreachable
-from holdfast.backends.redis.target import Address, Target
+from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.durability import Level, Seen
+from holdfast.backends.redis.errors import Lost, unreachable
+from holdfast.runner import run, run_async
 
 T = TypeVar("T")
 ENGINE_SAID = (
@@ -120,26 +121,15 @@ def arguments(target: Target, ask: Open) -> dict[str, Any]:
     return common | tls | {"host": ask.address.host, "port": ask.address.port}
 
 
-class Edge:
+class Driver:
     """Carries out asks by waiting."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     def run(self, steps: Steps[T]) -> T:
-        """Drive steps to their end."""
-        try:
-            ask = next(steps)
-            while True:
-                try:
-                    answer = self._carry_out(ask)
-                except BaseException as error:  # noqa: BLE001 - the steps decide
-                    ask = steps.throw(error)
-                else:
-                    ask = steps.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        """Carry steps out to their end."""
+        return run(steps, self._carry_out)
 
     def _carry_out(self, ask: Ask) -> Any:
         match ask:
@@ -186,26 +176,15 @@ class Edge:
             return False
 
 
-class AsyncEdge:
+class AsyncDriver:
     """Carries out asks by awaiting."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     async def run(self, steps: Steps[T]) -> T:
-        """Drive steps to their end."""
-        try:
-            ask = next(steps)
-            while True:
-                try:
-                    answer = await self._carry_out(ask)
-                except BaseException as error:  # noqa: BLE001 - the steps decide
-                    ask = steps.throw(error)
-                else:
-                    ask = steps.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        """Carry steps out to their end."""
+        return await run_async(steps, self._carry_out)
 
     async def _carry_out(self, ask: Ask) -> Any:
         match ask:

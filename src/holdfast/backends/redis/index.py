@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.recall.commands import POSTINGS_MAX, Candidate, Entry, Search, nearest
+from holdfast.recall.index_commands import POSTINGS_MAX, Candidate, Entry, Search, nearest
 from holdfast.recall.vectors import nearness
 from holdfast.recall.words import choose, rarity
 

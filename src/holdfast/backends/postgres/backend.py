@@ -12,16 +12,17 @@ import psycopg
 
 from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.course import Ask, Course, Courses
-from holdfast.backends.postgres.lending import AsyncLending, Lending
-from holdfast.backends.postgres.link import AsyncLink, Link
-from holdfast.backends.postgres.mapping import BACKEND, IndexGone, mapped
+from holdfast.backends.postgres.command_steps import Ask, CommandSteps
+from holdfast.backends.postgres.driver import AsyncLink, Link
+from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
 from holdfast.backends.postgres.migration import Promise, make_index_anew
+from holdfast.backends.postgres.pool import AsyncPool, Pool
 from holdfast.backends.postgres.replicas import Replicas
-from holdfast.backends.postgres.requests import Request, Requests, Rows
+from holdfast.backends.postgres.statements import Request, Requests, Rows
 from holdfast.commands import Append, Command, Settings
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreClosed
+from holdfast.errors import OutcomeUnknown, StoreClosed
 from holdfast.model import Durability
+from holdfast.runner import run, run_async
 
 R = TypeVar("R")
 
@@ -59,7 +60,7 @@ class PostgresSetup:
             slow_s=SLOW_S,
             by_session=True,
         )
-        self._courses = Courses(
+        self._commands = CommandSteps(
             Requests(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
             Replicas(len(servers) - 1, position=promise.position),
             promise.vector_types,
@@ -112,7 +113,7 @@ class PostgresBackend(PostgresSetup):
 
     def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
         super().__init__(asked, servers, promise)
-        self._servers = [Lending(address) for address in servers]
+        self._servers = [Pool(address) for address in servers]
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
@@ -120,7 +121,7 @@ class PostgresBackend(PostgresSetup):
         if isinstance(command, Append):
             reply: R = self._group.run(ThreadWrite(command, command.session), self._append)
             return reply
-        result: R = self._follow(self._courses.of(command))
+        result: R = run(self._commands.of(command), self._do)
         return result
 
     def close(self) -> None:
@@ -132,21 +133,7 @@ class PostgresBackend(PostgresSetup):
                 server.close()
 
     def _append(self, writes: Sequence[Write]) -> None:
-        self._follow(self._courses.append(writes))
-
-    def _follow(self, course: Course[R]) -> R:
-        try:
-            step = next(course)
-            while True:
-                try:
-                    rows = self._do(step)
-                except HoldfastError as error:
-                    step = course.throw(error)
-                else:
-                    step = course.send(rows)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+        run(self._commands.append(writes), self._do)
 
     def _do(self, step: Any) -> Rows | None:
         if isinstance(step, Ask):
@@ -179,7 +166,7 @@ class AsyncPostgresBackend(PostgresSetup):
 
     def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
         super().__init__(asked, servers, promise)
-        self._servers = [AsyncLending(address) for address in servers]
+        self._servers = [AsyncPool(address) for address in servers]
 
     async def execute(self, command: Command[R]) -> R:
         """Carry out one command without holding up the event loop."""
@@ -188,7 +175,7 @@ class AsyncPostgresBackend(PostgresSetup):
             write = TaskWrite(command, command.session)
             reply: R = await self._group.run_async(write, self._append)
             return reply
-        result: R = await self._follow(self._courses.of(command))
+        result: R = await run_async(self._commands.of(command), self._do)
         return result
 
     async def close(self) -> None:
@@ -200,21 +187,7 @@ class AsyncPostgresBackend(PostgresSetup):
                 await server.close()
 
     async def _append(self, writes: Sequence[Write]) -> None:
-        await self._follow(self._courses.append(writes))
-
-    async def _follow(self, course: Course[R]) -> R:
-        try:
-            step = next(course)
-            while True:
-                try:
-                    rows = await self._do(step)
-                except HoldfastError as error:
-                    step = course.throw(error)
-                else:
-                    step = course.send(rows)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+        await run_async(self._commands.append(writes), self._do)
 
     async def _do(self, step: Any) -> Rows | None:
         if isinstance(step, Ask):

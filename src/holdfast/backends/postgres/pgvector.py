@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.backends.postgres.link import Link
-from holdfast.backends.postgres.requests import SQL as COMMON
-from holdfast.backends.postgres.requests import in_schema
+from holdfast.backends.postgres.driver import Link
+from holdfast.backends.postgres.statements import SQL as COMMON
+from holdfast.backends.postgres.statements import in_schema
 from holdfast.backends.queries import load_queries
 
-SQL: Final = load_queries(Path(__file__).with_name("near.sql"))
+SQL: Final = load_queries(Path(__file__).with_name("pgvector.sql"))
 MAKE_TIMEOUT_S: Final = 5.0
 """How long a connect waits for others before it goes without."""
 

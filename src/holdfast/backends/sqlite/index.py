@@ -15,7 +15,7 @@ import apsw
 from holdfast import limits
 from holdfast.backends.queries import load_queries
 from holdfast.errors import UsageError
-from holdfast.recall.commands import (
+from holdfast.recall.index_commands import (
     CANDIDATES_MAX,
     POSTINGS_MAX,
     Candidate,
@@ -25,7 +25,7 @@ from holdfast.recall.commands import (
 )
 from holdfast.recall.words import choose, rarity
 
-SQL: Final = load_queries(Path(__file__).with_name("entries.sql"))
+SQL: Final = load_queries(Path(__file__).with_name("index.sql"))
 TABLES: Final = Path(__file__).with_name("schema").joinpath("0002_recall.sql").read_text("utf-8")
 NAMES: Final = ("followed", "vectors", "sketches", "words")
 _NUMBER_BITS: Final = 32
@@ -62,7 +62,7 @@ def place(session: int, seq: int) -> int:
     return (session << _NUMBER_BITS) + seq
 
 
-def followed(execute: Any, session: int, floor: int) -> Position:
+def index_position(execute: Any, session: int, floor: int) -> Position:
     """How far the index of a log is. It goes whenever the floor rises, so the floor is its own."""
     found = execute(SQL["followed"], (session,)).fetchall()
     for model, upto in found:

@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator
 import psycopg
 
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.link import OPEN, AsyncLink, Link, is_broken, is_fit
-from holdfast.backends.postgres.mapping import BACKEND, unreachable
+from holdfast.backends.postgres.driver import OPEN, AsyncLink, Link, is_broken, is_fit
+from holdfast.backends.postgres.errors import BACKEND, unreachable
 from holdfast.backends.slots import Slots
 from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
 
 
-class Lending:
+class Pool:
     """For the sync door."""
 
     def __init__(self, address: Address) -> None:
@@ -70,7 +70,7 @@ class Lending:
         return None
 
 
-class AsyncLending:
+class AsyncPool:
     """For the async door, within one event loop."""
 
     def __init__(self, address: Address) -> None:

@@ -11,21 +11,21 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.backends.postgres.requests import Request, Requests, Rows
+from holdfast.backends.postgres.statements import Request, Requests, Rows
 from holdfast.backends.queries import load_queries
-from holdfast.commands import Command, Derive, Pick, lanes_of
-from holdfast.recall.commands import (
+from holdfast.commands import Command, Derive, ReadNumbers, sublogs_of
+from holdfast.recall.index_commands import (
     CANDIDATES_MAX,
     POSTINGS_MAX,
     Candidate,
     Extend,
-    Followed,
     Position,
+    ReadPosition,
     Search,
     nearest,
 )
 
-_PARTS: Final = load_queries(Path(__file__).with_name("entries.sql"))
+_PARTS: Final = load_queries(Path(__file__).with_name("index.sql"))
 SQL: Final = {name: text.replace("{worded}", _PARTS["worded"]) for name, text in _PARTS.items()}
 NEAR_BATCH: Final = 1000
 """Entries from before pgvector that one recall copies for it; about a tenth of a second's work."""
@@ -34,7 +34,7 @@ NEAR_DIMENSION_MAX: Final = 16_000
 """Of pgvector's halfvec."""
 
 
-class EntryRequests:
+class IndexStatements:
     """Statements on the index, and on the logs beside a session."""
 
     def __init__(self, requests: Requests, vector_types: str | None) -> None:
@@ -46,19 +46,20 @@ class EntryRequests:
         }
         self._sql = requests.prepared(SQL, constants)
 
-    def pick(self, command: Pick) -> Request:
-        """See `Pick`."""
-        return self._request(command, command.session, list(command.numbers))
+    def read_numbers(self, command: ReadNumbers) -> Request:
+        """See `ReadNumbers`."""
+        values = (command.session, list(command.numbers))
+        return Request(self._sql["read_numbers"], values, command.operation)
 
     def derive(self, command: Derive) -> Request:
         """See `Derive`."""
-        _, lane = lanes_of(command.session)
-        values = (command.session, lane, command.source, command.record, command.key)
+        _, sublog = sublogs_of(command.session)
+        values = (command.session, sublog, command.source, command.record, command.key)
         return Request(self._sql["derive"], values, command.operation, writes=True)
 
-    def followed(self, command: Followed) -> Request:
-        """See `Followed`."""
-        return self._request(command, command.session)
+    def position(self, command: ReadPosition) -> Request:
+        """See `ReadPosition`."""
+        return Request(self._sql["position"], (command.session,), command.operation)
 
     def extend(self, command: Extend) -> Request:
         """See `Extend`."""
@@ -97,10 +98,6 @@ class EntryRequests:
         """Bring pgvector's copy of this log on."""
         return Request(self._sql["follow_near"], (command.session,), command.operation)
 
-    def _request(self, command: Pick | Followed, *values: Any) -> Request:
-        name = type(command).__name__.lower()
-        return Request(self._sql[name], values, command.operation)
-
 
 def _bits(sketch: bytes) -> str:
     return f"{int.from_bytes(sketch):0{8 * len(sketch)}b}"
@@ -125,8 +122,8 @@ def found_near(rows: Rows) -> list[Candidate] | None:
 
 
 ENTRIES: Final[dict[type[Command[Any]], Any]] = {
-    Pick: (EntryRequests.pick, list),
-    Followed: (EntryRequests.followed, position),
-    Extend: (EntryRequests.extend, position),
+    ReadNumbers: (IndexStatements.read_numbers, list),
+    ReadPosition: (IndexStatements.position, position),
+    Extend: (IndexStatements.extend, position),
 }
 """Commands on the index that are one statement: how they are asked, and what the rows mean."""

@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.edges import Link, Rest, Shut, Steps, talk
+from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
+from holdfast.backends.redis.durability import Level, changed, decide
+from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.level import Level, changed, decide
 from holdfast.backends.redis.listing import Listing
-from holdfast.backends.redis.mapping import BACKEND, Lost, code_of, mapped
-from holdfast.backends.redis.nodes import Nodes
-from holdfast.backends.redis.requests import (
+from holdfast.backends.redis.pool import Pool
+from holdfast.backends.redis.statements import (
     Request,
     pack,
     put_request,
@@ -25,8 +26,7 @@ from holdfast.backends.redis.requests import (
     stage_request,
     ticket_of,
 )
-from holdfast.backends.redis.target import Address, Target
-from holdfast.commands import Copy, Names, Put, Take, is_there
+from holdfast.commands import Copy, ExportSession, ImportSession, Names, is_there
 from holdfast.errors import (
     EngineUnreachable,
     HoldfastError,
@@ -53,7 +53,7 @@ class Engine:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.keys = Keys(target.namespace)
-        self.nodes = Nodes(target)
+        self.pool = Pool(target)
         self._listing = Listing(self.keys, self.carry)
 
     def carry(self, requests: Sequence[Request]) -> Steps[None]:
@@ -85,10 +85,10 @@ class Engine:
         """A page of session names."""
         return self._listing.names(command)
 
-    def put(self, command: Put) -> Steps[bool]:
+    def put(self, command: ImportSession) -> Steps[bool]:
         """Write a whole session: staged beside its place in pieces, then committed in one step."""
         for _ in range(ATTEMPTS_MAX):
-            take = request_for(Take(command.session), self.keys)
+            take = request_for(ExportSession(command.session), self.keys)
             yield from self.carry([take])
             there: Copy = take.outcome()
             if there.facts.state is not SessionState.NEVER:
@@ -105,7 +105,7 @@ class Engine:
             backend=BACKEND,
         )
 
-    def _stage(self, command: Put, staged: tuple[bytes, bytes]) -> Steps[None]:
+    def _stage(self, command: ImportSession, staged: tuple[bytes, bytes]) -> Steps[None]:
         """Not visible to anybody, and gone by itself if we are: a failure means not written."""
         log, keys = staged
         last = command.copy.facts.last
@@ -123,8 +123,8 @@ class Engine:
         for request in requests:
             address = request.address
             if address is None:
-                slot = request.slot if self.nodes.is_cluster else None
-                address = yield from self.nodes.place(slot)
+                slot = request.slot if self.pool.is_cluster else None
+                address = yield from self.pool.place(slot)
             places.setdefault(address, []).append(request)
         return places
 
@@ -132,18 +132,18 @@ class Engine:
         """Send requests to one engine and settle those that it answered."""
         writes = any(request.writes for request in requests)
         try:
-            link = yield from self.nodes.borrow(address)
+            link = yield from self.pool.borrow(address)
         except HoldfastError as error:
-            self.nodes.doubt()
-            if last or not self.nodes.has_failover or isinstance(error, Refused):
+            self.pool.doubt()
+            if last or not self.pool.has_failover or isinstance(error, Refused):
                 _settle_all(requests, error)
             return
         level = link.level
         if level is None or (writes and level.durability < self.target.require):
-            yield from self.nodes.give_back(link)
+            yield from self.pool.give_back(link)
             _settle_all(requests, self._too_low(link))
             return
-        split = self.nodes.is_cluster
+        split = self.pool.is_cluster
         packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
         waits = self._waits(level) if writes else []
         checks = [link.recheck] if writes and level.durability and link.recheck else []
@@ -151,9 +151,9 @@ class Engine:
         replies = yield from talk(link, b"".join(words), len(words))
         if any(isinstance(reply, Lost) for reply in replies):
             yield Shut(link)
-            self.nodes.doubt()
+            self.pool.doubt()
         else:
-            yield from self.nodes.give_back(link)
+            yield from self.pool.give_back(link)
         level, weaker = self._level_now(link, level, replies[len(words) - len(checks) :])
         at = 0
         for request, frames in zip(requests, packed, strict=True):
@@ -222,14 +222,14 @@ class Engine:
             request.plain = True
         elif code == "OOM" and request.alone is not None:
             request.go_alone()
-        elif code == "MOVED" and self.nodes.is_cluster:
-            self.nodes.doubt()
-        elif code == "ASK" and self.nodes.is_cluster:
+        elif code == "MOVED" and self.pool.is_cluster:
+            self.pool.doubt()
+        elif code == "ASK" and self.pool.is_cluster:
             request.asking, request.address = True, _asked_address(error)
         elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
             request.tries += 1
-        elif code == "READONLY" and self.nodes.has_failover and not last:
-            self.nodes.doubt()
+        elif code == "READONLY" and self.pool.has_failover and not last:
+            self.pool.doubt()
         elif isinstance(error, Lost) and not request.writes and not last:
             return  # reading twice does no harm
         else:

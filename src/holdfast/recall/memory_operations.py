@@ -17,12 +17,12 @@ from holdfast.commands import (
     Derive,
     Facts,
     Forget,
-    Look,
-    Pick,
     Read,
+    ReadNumbers,
     Removed,
     Slice,
-    lanes_of,
+    StatSession,
+    sublogs_of,
 )
 from holdfast.errors import (
     Conflict,
@@ -37,9 +37,9 @@ from holdfast.errors import (
 from holdfast.model import Ack, Context, Hit, Message, Recalled, SessionState, Source
 from holdfast.recall import context as contexts
 from holdfast.recall import embedders, summaries
-from holdfast.recall.commands import Candidate, Erase, Search
-from holdfast.recall.following import (
-    Course,
+from holdfast.recall.index_commands import Candidate, Erase, Search
+from holdfast.recall.indexing import (
+    Steps,
     Work,
     catch_up,
     embed,
@@ -71,22 +71,22 @@ REINDEX_S: Final = 24 * 3600.0
 
 
 @dataclass(slots=True)
-class Mind:
+class Models:
     """What long-term memory thinks with: chosen at connect, loaded when first used."""
 
     embedder: embedders.Embedder
     summarizer: summaries.Summarizer
 
 
-def mind(embedder: object, summarizer: object) -> Mind:
+def models(embedder: object, summarizer: object) -> Models:
     """Of what `connect` was given."""
-    return Mind(embedders.choose(embedder), summaries.choose(summarizer))
+    return Models(embedders.choose(embedder), summaries.choose(summarizer))
 
 
 def logs_of(scope: str) -> tuple[bytes, bytes]:
     """What is recalled from: the messages of a scope, and its memories."""
     session = operations.session_bytes(scope)
-    return session, lanes_of(session)[0]
+    return session, sublogs_of(session)[0]
 
 
 def remember(
@@ -104,21 +104,21 @@ def remember(
     if source is not None:
         extra["from"] = {"session": source.session, "first": source.first, "last": source.last}
         key = key or json.dumps([source.session, source.first, source.last, text])[:1000]
-    lane, _ = lanes_of(operations.session_bytes(scope))
+    sublog, _ = sublogs_of(operations.session_bytes(scope))
     record = codec.encode(Message("memory", text, extra=extra))
     digest = None if key is None else operations.key_digest(key)
-    return Append(lane, (record,), digest, None, ttl_ms)
+    return Append(sublog, (record,), digest, None, ttl_ms)
 
 
 def recall(
-    mind: Mind, scope: str, query: str, k: int, since: datetime | None, keep: Filter | None
-) -> Course[Recalled]:
+    models: Models, scope: str, query: str, k: int, since: datetime | None, keep: Filter | None
+) -> Steps[Recalled]:
     """Of `Store.recall`."""
     logs = logs_of(scope)
     _check(query, k, since)
     limit = limits.RECALL_FILTERED_MAX if since or keep else max(SEARCH_MIN, 2 * k)
     known: Known = {}
-    ranked, left = yield from _ranked(mind, logs, query, limit, known)
+    ranked, left = yield from _ranked(models, logs, query, limit, known)
     hits: list[Hit] = []
     for begin in range(0, len(ranked), max(k, 1)):
         if len(hits) >= k:
@@ -126,7 +126,7 @@ def recall(
         part = ranked[begin : begin + k]
         found = yield from _read(scope, logs, part, known)
         hits += [hit for hit in found if _wanted(hit, since, keep)]
-    return Recalled(tuple(hits[:k]), left, model_of(mind.embedder))
+    return Recalled(tuple(hits[:k]), left, model_of(models.embedder))
 
 
 def _check(query: object, k: object, since: object) -> None:
@@ -139,20 +139,20 @@ def _check(query: object, k: object, since: object) -> None:
 
 
 def _ranked(
-    mind: Mind, logs: Sequence[bytes], query: str, limit: int, known: Known
-) -> Course[tuple[list[tuple[float, bytes, int]], int]]:
+    models: Models, logs: Sequence[bytes], query: str, limit: int, known: Known
+) -> Steps[tuple[list[tuple[float, bytes, int]], int]]:
     """(score, log, number), best first; and how many records were not looked at."""
-    model = model_of(mind.embedder)
-    [packed] = yield from embed(mind.embedder, [query])
+    model = model_of(models.embedder)
+    [packed] = yield from embed(models.embedder, [query])
     until_s = time.monotonic() + CATCH_UP_S  # from here: to load a model is no part of it
     terms = asked(query)
     ranked: list[tuple[float, bytes, int]] = []
     left = 0
     for log in logs:
-        facts: Facts = yield Look(log)
+        facts: Facts = yield StatSession(log)
         if facts.state is SessionState.NEVER:
             continue
-        _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s)
+        _, behind = yield from follow(log, facts, models.embedder, until_s=until_s)
         if not end_of(facts):
             continue
         search = Search(log, model, packed.vector, packed.sketch, terms, limit)
@@ -163,8 +163,8 @@ def _ranked(
         except Damaged:
             anew = True
         # An index that has lost its data, now or since it was asked how far it is: built again.
-        if anew or (not found and (yield from lag(log, mind.embedder)) > behind):
-            _, behind = yield from follow(log, facts, mind.embedder, until_s=until_s, anew=anew)
+        if anew or (not found and (yield from lag(log, models.embedder)) > behind):
+            _, behind = yield from follow(log, facts, models.embedder, until_s=until_s, anew=anew)
             found = yield search
         left += behind
         if any(one.words is None for one in found):
@@ -174,11 +174,9 @@ def _ranked(
     return sorted(ranked, key=lambda one: (-one[0], -one[2])), left
 
 
-def _with_words(
-    search: Search, found: Sequence[Candidate], known: Known
-) -> Course[list[Candidate]]:
+def _with_words(search: Search, found: Sequence[Candidate], known: Known) -> Steps[list[Candidate]]:
     """Candidates with how well their words fit, by their texts and among themselves."""
-    rows: Rows = yield Pick(search.session, sorted(one.seq for one in found))
+    rows: Rows = yield ReadNumbers(search.session, sorted(one.seq for one in found))
     messages = dict(_decoded(rows))
     known.update({(search.session, seq): message for seq, message in messages.items()})
     wanted = set(search.words)
@@ -205,12 +203,12 @@ def score(one: Candidate, worth: float = WORDS_WORTH, scale: float = WORDS_SCALE
 
 def _read(
     scope: str, logs: Sequence[bytes], ranked: Sequence[tuple[float, bytes, int]], known: Known
-) -> Course[list[Hit]]:
+) -> Steps[list[Hit]]:
     """What the log says under these numbers; an index cannot show what is not there any more."""
     for log in logs:
         numbers = sorted(seq for _, of, seq in ranked if of == log and (log, seq) not in known)
         if numbers:
-            rows: Rows = yield Pick(log, numbers)
+            rows: Rows = yield ReadNumbers(log, numbers)
             known.update({(log, seq): found for seq, found in _decoded(rows)})
     return [
         _hit(scope, known[log, seq], value, "message" if log == logs[0] else "memory")
@@ -246,12 +244,12 @@ def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
     return keep(hit)
 
 
-def forget(session: str) -> Course[Removed]:
+def forget(session: str) -> Steps[Removed]:
     """Of `Store.forget` where the index is not in the log's engine: it comes after the log."""
     removed: Removed = yield Forget(operations.session_bytes(session))
     try:
         for log in logs_of(session):
-            facts: Facts = yield Look(log)
+            facts: Facts = yield StatSession(log)
             yield Erase(log, facts.last - facts.count)
     except HoldfastError as error:
         raise OutcomeUnknown(
@@ -262,15 +260,15 @@ def forget(session: str) -> Course[Removed]:
     return Removed(removed.messages, removed.bytes, scrubbed=False, memories=removed.memories)
 
 
-def index_lag(mind: Mind, scope: str) -> Course[int]:
+def index_lag(models: Models, scope: str) -> Steps[int]:
     """Of `Store.index_lag`."""
     left = 0
     for log in logs_of(scope):
-        left += yield from lag(log, mind.embedder)
+        left += yield from lag(log, models.embedder)
     return left
 
 
-def wait_for(mind: Mind, scope: str, seq: int | Ack | None, timeout_s: float) -> Course[int]:
+def wait_for(models: Models, scope: str, seq: int | Ack | None, timeout_s: float) -> Steps[int]:
     """Of `Store.wait_for`. Messages and memories have numbers of their own: both go that far."""
     logs = logs_of(scope)
     upto = operations.check_number(seq.last if isinstance(seq, Ack) else seq, "seq")
@@ -279,33 +277,35 @@ def wait_for(mind: Mind, scope: str, seq: int | Ack | None, timeout_s: float) ->
         last = max(facts.last for facts in known)
         if upto > last:
             raise UsageError(f"{scope!r} has given no number {upto} yet; its last is {last}")
-    return (yield from catch_up(logs, mind.embedder, timeout_s=timeout_s, seq=upto))
+    return (yield from catch_up(logs, models.embedder, timeout_s=timeout_s, seq=upto))
 
 
-def reindex(mind: Mind, scope: str | None) -> Course[int]:
+def reindex(models: Models, scope: str | None) -> Steps[int]:
     """Of `Store.reindex`: one log after another, each complete before the next."""
     if scope is not None:
-        return (yield from catch_up(logs_of(scope), mind.embedder, timeout_s=REINDEX_S, anew=True))
+        return (
+            yield from catch_up(logs_of(scope), models.embedder, timeout_s=REINDEX_S, anew=True)
+        )
     done = 0
-    for lane in (b"", MEMORIES):
+    for sublog in (b"", MEMORIES):
         after: bytes | None = None
-        while names := (yield operations.all_names(lane, "", after)):
-            done += yield from catch_up(names, mind.embedder, timeout_s=REINDEX_S, anew=True)
+        while names := (yield operations.all_names(sublog, "", after)):
+            done += yield from catch_up(names, models.embedder, timeout_s=REINDEX_S, anew=True)
             after = names[-1]
     return done
 
 
-def summarize(mind: Mind, session: str, keep: int) -> Course[Ack | None]:
+def summarize(models: Models, session: str, keep: int) -> Steps[Ack | None]:
     """Of `Store.summarize`."""
     operations.check_number(keep, "keep")
     name = operations.session_bytes(session)
-    facts: Facts = yield Look(name)
-    return (yield from _summarize(mind, session, name, facts, facts.last - keep))
+    facts: Facts = yield StatSession(name)
+    return (yield from _summarize(models, session, name, facts, facts.last - keep))
 
 
 def _summarize(
-    mind: Mind, session: str, name: bytes, facts: Facts, upto: int
-) -> Course[Ack | None]:
+    models: Models, session: str, name: bytes, facts: Facts, upto: int
+) -> Steps[Ack | None]:
     """Continue the running summary to a number, at most; None if there is nothing to add."""
     if not end_of(facts):
         return None
@@ -321,11 +321,11 @@ def _summarize(
         return None
     first, last = covered + 1 if before else floor + 1, messages[-1].seq or 0
     # Where summaries have gone, the keys that they were written under are used: another one then.
-    beside: Facts = yield Look(lanes_of(name)[1])
+    beside: Facts = yield StatSession(sublogs_of(name)[1])
     gone = f", after {beside.last - beside.count} that are gone" * (beside.last > beside.count)
     told = "" if before is None else text_of(before)
-    text = yield Work(lambda: mind.summarizer.summarize(told, messages))
-    made = {"first": first, "last": last, "by": mind.summarizer.name}
+    text = yield Work(lambda: models.summarizer.summarize(told, messages))
+    made = {"first": first, "last": last, "by": models.summarizer.name}
     record = codec.encode(Message("summary", text, extra={"from": made}))
     key = operations.key_digest(f"summary of {first} to {last}{gone}")
     written = yield Derive(name, record, key, last)
@@ -339,9 +339,9 @@ def _is_open(unit: Sequence[Message]) -> bool:
     return bool(calls - results)
 
 
-def _newest_summary(name: bytes, floor: int) -> Course[tuple[Message | None, int]]:
+def _newest_summary(name: bytes, floor: int) -> Steps[tuple[Message | None, int]]:
     """The summary that reaches furthest, and how far; none of what is gone."""
-    cut: Slice = yield Read(lanes_of(name)[1], SUMMARIES_READ)
+    cut: Slice = yield Read(sublogs_of(name)[1], SUMMARIES_READ)
     best: tuple[Message | None, int] = (None, 0)
     for _, message in _decoded(cut.rows):
         last = message.extra["from"]["last"]
@@ -351,7 +351,7 @@ def _newest_summary(name: bytes, floor: int) -> Course[tuple[Message | None, int
 
 
 def context(
-    mind: Mind,
+    models: Models,
     session: str,
     query: str,
     tokens: int,
@@ -359,16 +359,16 @@ def context(
     scope: str | None,
     k: int,
     count: contexts.Count | None,
-) -> Course[Context]:
+) -> Steps[Context]:
     """Of `Store.context`: assembled again if what it is made from has changed meanwhile."""
     operations.check_number(tokens, "tokens")
     name = operations.session_bytes(session)
     about = operations.session_bytes(session if scope is None else scope)
-    logs = tuple(dict.fromkeys((name, about, *lanes_of(about)[:1], lanes_of(name)[1])))
+    logs = tuple(dict.fromkeys((name, about, *sublogs_of(about)[:1], sublogs_of(name)[1])))
     told = 0
     for _ in range(CUT_TRIES):
         before = yield from _facts(logs)
-        recalled = yield from recall(mind, scope or session, query, k, None, None)
+        recalled = yield from recall(models, scope or session, query, k, None, None)
         made = yield from _parts(session, name, before[0], recalled, tokens)
         found = contexts.assemble(made, tokens, count or contexts.estimate)
         if (yield from _facts(logs)) != before:
@@ -377,7 +377,7 @@ def context(
         if upto <= told:  # nothing is to be told; or it was, and the summary is gone or too long
             return found
         try:
-            if (yield from _summarize(mind, session, name, before[0], upto)) is None:
+            if (yield from _summarize(models, session, name, before[0], upto)) is None:
                 return found
         except Conflict:  # it was forgotten, rewritten or has expired meanwhile
             continue
@@ -396,17 +396,17 @@ def _unspoken(found: Context) -> int:
     return max(older, default=0)
 
 
-def _facts(logs: Sequence[bytes]) -> Course[list[Facts]]:
+def _facts(logs: Sequence[bytes]) -> Steps[list[Facts]]:
     found: list[Facts] = []
     for log in logs:
-        facts: Facts = yield Look(log)
+        facts: Facts = yield StatSession(log)
         found += [facts]
     return found
 
 
 def _parts(
     session: str, name: bytes, facts: Facts, recalled: Recalled, tokens: int
-) -> Course[contexts.Parts]:
+) -> Steps[contexts.Parts]:
     """No more is read than the budget can hold."""
     floor = facts.last - facts.count
     window = tokens // (contexts.MESSAGE_TOKENS + 1) + 1

@@ -10,8 +10,8 @@ from typing import Final
 import apsw
 
 from holdfast.backends.queries import load_migrations
-from holdfast.backends.sqlite.mapping import BACKEND, mapped
-from holdfast.backends.sqlite.place import check_directory
+from holdfast.backends.sqlite.durability import check_directory
+from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")

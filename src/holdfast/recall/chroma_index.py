@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import Command
 from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, StoreClosed, UsageError
-from holdfast.recall.commands import Candidate, Erase, Extend, Followed, Position, Search
+from holdfast.recall.index_commands import Candidate, Erase, Extend, Position, ReadPosition, Search
 from holdfast.recall.vectors import unpack
 
 R = TypeVar("R")
@@ -28,7 +28,7 @@ REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
 _FORGOTTEN_MAX: Final = 10_000
 """Forgotten logs of which something may still be on its way from another thread."""
-_DOOR: Final = threading.Lock()
+_OPENING: Final = threading.Lock()
 """Clients of one directory share an engine that Chroma hands out before it has started it, and
 ends while another takes it: one at a time comes or goes."""
 
@@ -73,7 +73,7 @@ class ChromaIndex:
             try:
                 return cast("R", self._try(step, command))
             except Damaged:
-                if not isinstance(command, Followed):
+                if not isinstance(command, ReadPosition):
                     raise
                 return cast("R", Position())  # it follows nothing as it is, and is built anew
 
@@ -83,7 +83,7 @@ class ChromaIndex:
             with self._turn:
                 self._let_go()
 
-    def followed(self, command: Followed) -> Position:
+    def index_position(self, command: ReadPosition) -> Position:
         """What the collection's own notes say, if it has as many entries as they say."""
         if command.session in self._known:
             return self._known[command.session][1]
@@ -104,7 +104,7 @@ class ChromaIndex:
             return Position()  # it was read before, and comes too late
         if command.anew:
             self.erase(Erase(command.session))
-        there = self.followed(Followed(command.session))
+        there = self.index_position(ReadPosition(command.session))
         if there.upto != command.after or there.model not in {"", command.model}:
             return there
         if not there.model:
@@ -124,7 +124,7 @@ class ChromaIndex:
 
     def search(self, command: Search) -> list[Candidate]:
         """The nearest. Chroma knows nothing of words: whoever has the texts adds those."""
-        position = self.followed(Followed(command.session))
+        position = self.index_position(ReadPosition(command.session))
         collection = self._known_collection(command.session)
         if collection is None or position.model != command.model:
             raise Damaged("Chroma has lost what was indexed", backend=BACKEND)
@@ -204,7 +204,7 @@ class ChromaIndex:
 
     def _opened(self) -> Any:
         if self._client is None:
-            with _DOOR:
+            with _OPENING:
                 self._client = self._open()
         return self._client
 
@@ -240,7 +240,7 @@ class ChromaIndex:
         client, self._client = self._client, None
         if client is not None:
             session = _session(client)
-            with _DOOR:
+            with _OPENING:
                 client.close()
             if session is not None:
                 session.close()
@@ -285,7 +285,7 @@ def _is_away(error: BaseException) -> bool:
 
 
 _STEPS: Final[dict[Any, Callable[[ChromaIndex, Any], Any]]] = {
-    Followed: ChromaIndex.followed,
+    ReadPosition: ChromaIndex.index_position,
     Extend: ChromaIndex.extend,
     Search: ChromaIndex.search,
     Erase: ChromaIndex.erase,

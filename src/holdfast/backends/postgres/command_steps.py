@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.group_commit import Write
-from holdfast.backends.postgres import requests as answers
-from holdfast.backends.postgres.entries import (
+from holdfast.backends.postgres import statements as answers
+from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended
+from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
-    EntryRequests,
+    IndexStatements,
     found,
     found_near,
 )
-from holdfast.backends.postgres.mapping import BACKEND, ConnectionLost, Contended
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
-from holdfast.backends.postgres.requests import READS, Request, Requests, Rows
+from holdfast.backends.postgres.statements import READS, Request, Requests, Rows
 from holdfast.commands import (
     Append,
     Command,
     Derive,
     Forget,
-    Put,
+    ImportSession,
     Read,
     Rewrite,
     Slice,
@@ -40,7 +40,7 @@ from holdfast.commands import (
 )
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
-from holdfast.recall.commands import Candidate, Search
+from holdfast.recall.index_commands import Candidate, Search
 
 R = TypeVar("R")
 
@@ -67,22 +67,22 @@ class Rest:
     seconds: float
 
 
-Course = Generator[Ask | Rest, Any, R]
+Steps = Generator[Ask | Rest, Any, R]
 
 
-class Courses:
+class CommandSteps:
     """Each command as a course, with what a store remembers between them."""
 
     def __init__(
         self, requests: Requests, replicas: Replicas, vector_types: str | None = None
     ) -> None:
         self._requests = requests
-        self._entries = EntryRequests(requests, vector_types)
+        self._entries = IndexStatements(requests, vector_types)
         self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
         self._sweep_at_s = 0.0
 
-    def of(self, command: Command[Any]) -> Course[Any]:
+    def of(self, command: Command[Any]) -> Steps[Any]:
         """The course of any command but an append, which goes with others."""
         if isinstance(command, Read):
             return self._read(command)
@@ -90,18 +90,18 @@ class Courses:
             return self._rewrite(command)
         if isinstance(command, Forget):
             return self._forget(command)
-        if isinstance(command, Put):
+        if isinstance(command, ImportSession):
             return self._put(command)
         return self._of_memory(command)
 
-    def _of_memory(self, command: Command[Any]) -> Course[Any]:
+    def _of_memory(self, command: Command[Any]) -> Steps[Any]:
         if isinstance(command, Derive):
             return self._derive(command)
         if isinstance(command, Search):
             return self._search(command)
         return self._one(command)
 
-    def append(self, group: Sequence[Write]) -> Course[None]:
+    def append(self, group: Sequence[Write]) -> Steps[None]:
         """Give each append of a group its reply or its error, or send it on its way again."""
         commands = [write.payload for write in group]
         try:
@@ -123,7 +123,7 @@ class Courses:
             else:
                 write.settle(outcome)
 
-    def _each_alone(self, group: Sequence[Write], error: HoldfastError) -> Course[None]:
+    def _each_alone(self, group: Sequence[Write], error: HoldfastError) -> Steps[None]:
         """The one that is too large must not take the others with it."""
         if len(group) == 1:
             group[0].settle(error=error)
@@ -131,7 +131,7 @@ class Courses:
         for write in group:
             yield from self.append((write,))
 
-    def _rewrite(self, command: Rewrite) -> Course[Written]:
+    def _rewrite(self, command: Rewrite) -> Steps[Written]:
         [row] = yield from _ask(PRIMARY, self._requests.rewrite(command))
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
@@ -139,12 +139,12 @@ class Courses:
         yield from self._after_write([outcome])
         return outcome
 
-    def _forget(self, command: Forget) -> Course[Any]:
+    def _forget(self, command: Forget) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._requests.forget(command))
         yield from self._after_write([])
         return answers.removed(rows)
 
-    def _put(self, command: Put) -> Course[bool]:
+    def _put(self, command: ImportSession) -> Steps[bool]:
         [(written,)] = yield from _ask(PRIMARY, self._requests.put(command))
         if written:
             yield from self._after_write([])
@@ -152,7 +152,7 @@ class Courses:
         there = answers.copied((yield from _ask(PRIMARY, self._requests.take(command.session))))
         return not is_there(there, command.copy, backend=BACKEND)
 
-    def _derive(self, command: Derive) -> Course[Written]:
+    def _derive(self, command: Derive) -> Steps[Written]:
         [row] = yield from _ask(PRIMARY, self._entries.derive(command))
         if row[0] == "orphaned":
             raise orphaned(command.source, backend=BACKEND)
@@ -162,14 +162,14 @@ class Courses:
         yield from self._after_write([outcome])
         return outcome
 
-    def _search(self, command: Search) -> Course[Any]:
+    def _search(self, command: Search) -> Steps[Any]:
         if time.monotonic() >= self._near_at_s and len(command.vector) <= NEAR_DIMENSION_MAX:
             candidates = yield from self._search_near(command)
             if candidates is not None:
                 return candidates
         return found(command, (yield from _ask(PRIMARY, self._entries.search(command))))
 
-    def _search_near(self, command: Search) -> Course[list[Candidate] | None]:
+    def _search_near(self, command: Search) -> Steps[list[Candidate] | None]:
         """By pgvector; None where it does not have all vectors yet, or has gone away."""
         try:
             rows = yield Ask(PRIMARY, self._entries.search_near(command))
@@ -181,7 +181,7 @@ class Courses:
             return None
         return candidates
 
-    def _one(self, command: Command[R]) -> Course[R]:
+    def _one(self, command: Command[R]) -> Steps[R]:
         if type(command) in READS:
             make, reply = READS[type(command)]
             rows = yield from _ask(PRIMARY, make(self._requests, command))
@@ -191,7 +191,7 @@ class Courses:
         result: R = reply(rows)
         return result
 
-    def _read(self, command: Read) -> Course[Slice]:
+    def _read(self, command: Read) -> Steps[Slice]:
         """From a replica that is fresh enough, or becomes so in time; otherwise the primary."""
         token = self._replicas.token_for(command.token)
         server = self._replicas.choose(token, time.monotonic())
@@ -201,7 +201,7 @@ class Courses:
                 return cut
         return answers.page(command, (yield from _ask(PRIMARY, self._requests.read(command))))
 
-    def _read_at(self, command: Read, server: int, token: str) -> Course[Slice | None]:
+    def _read_at(self, command: Read, server: int, token: str) -> Steps[Slice | None]:
         give_up_s = time.monotonic() + self._replicas.wait_s
         request = self._requests.read_at(command, token)
         rest_s = REST_S
@@ -219,7 +219,7 @@ class Courses:
             return None
         return answers.page(command, rows)
 
-    def _after_write(self, replies: Sequence[Written]) -> Course[None]:
+    def _after_write(self, replies: Sequence[Written]) -> Steps[None]:
         """The write is done: note where replicas must come to, and free some room now and then.
 
         Nothing that goes wrong here may become an error of the write.
@@ -230,7 +230,7 @@ class Courses:
                 reply.token = position
         yield from self._sweep()
 
-    def _position(self, replies: Sequence[Written]) -> Course[str]:
+    def _position(self, replies: Sequence[Written]) -> Steps[str]:
         """At or after the commit: asked for when it is done, since inside it nobody can know."""
         flushed = all(reply.durability > Durability.MEMORY for reply in replies)
         losses = self._replicas.losses()
@@ -242,7 +242,7 @@ class Courses:
         self._replicas.wrote(position, losses)
         return position
 
-    def _sweep(self) -> Course[None]:
+    def _sweep(self) -> Steps[None]:
         now_s = time.monotonic()
         if now_s < self._sweep_at_s:
             return
@@ -255,7 +255,7 @@ class Courses:
             self._sweep_at_s = now_s
 
 
-def _ask(server: int, request: Request) -> Course[Rows]:
+def _ask(server: int, request: Request) -> Steps[Rows]:
     """Ask, and again where that is safe: the server gave up, or a read lost its connection."""
     for tried in range(1, TRIES_MAX):
         try:

@@ -1,6 +1,6 @@
 -- The index of one log. What requests.py puts in is the same as in queries.sql.
 
--- name: pick
+-- name: read_numbers
 SELECT m.seq, m.record FROM {schema}.sessions s JOIN {schema}.messages m ON m.session = s.id
 WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'
   AND (s.expires_ms IS NULL OR s.expires_ms > {schema}.ms(now()))
@@ -10,7 +10,7 @@ ORDER BY m.seq
 -- name: derive
 SELECT * FROM {schema}.derive({namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint, %b, %b)
 
--- name: followed
+-- name: position
 SELECT f.model, f.upto, s.floor FROM {schema}.sessions s
 JOIN {schema}.followed f ON f.session = s.id AND f.floor = s.floor
 WHERE s.namespace = {namespace} AND s.name = %b AND s.state = 'live'

@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import limits
-from holdfast.backends.postgres.mapping import BACKEND
+from holdfast.backends.postgres.errors import BACKEND
 from holdfast.backends.queries import load_queries
 from holdfast.commands import (
     TTL_KEEP,
     Append,
     Command,
     Copy,
+    ExportSession,
     Facts,
     Forget,
-    Look,
+    ImportSession,
     Names,
-    Put,
     Read,
     Removed,
     Rewrite,
     Slice,
-    Take,
+    StatSession,
     Written,
     check_expect,
     floor_of,
-    lanes_of,
+    sublogs_of,
 )
 from holdfast.errors import Conflict, EngineFull, HoldfastError
 from holdfast.model import Durability, SessionState
@@ -113,10 +113,10 @@ class Requests:
 
     def forget(self, command: Forget) -> Request:
         """See `Forget`: the session, then the logs beside it, in one statement."""
-        return self._write("forget", "forget", command.session, *lanes_of(command.session))
+        return self._write("forget", "forget", command.session, *sublogs_of(command.session))
 
-    def put(self, command: Put) -> Request:
-        """See `Put`."""
+    def put(self, command: ImportSession) -> Request:
+        """See `ImportSession`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
         return self._write(
             "put",
@@ -143,8 +143,8 @@ class Requests:
         values = (token, *self._page(command), EXPIRY_MARGIN_MS)
         return self._request("read_at", *values, operation=command.operation)
 
-    def look(self, command: Look) -> Request:
-        """See `Look`."""
+    def look(self, command: StatSession) -> Request:
+        """See `StatSession`."""
         return self._request("look", command.session, operation="stat")
 
     def names(self, command: Names) -> Request:
@@ -154,7 +154,7 @@ class Requests:
         return self._request("names", *values, operation=command.operation)
 
     def take(self, session: bytes) -> Request:
-        """See `Take`."""
+        """See `ExportSession`."""
         return self._request("take", session, operation="export")
 
     def sweep(self, messages_max: int) -> Request:
@@ -282,8 +282,8 @@ def names(rows: Rows) -> list[bytes]:
 
 
 READS: Final[dict[type[Command[Any]], Any]] = {
-    Look: (lambda requests, command: requests.look(command), facts),
+    StatSession: (lambda requests, command: requests.look(command), facts),
     Names: (lambda requests, command: requests.names(command), names),
-    Take: (lambda requests, command: requests.take(command.session), copied),
+    ExportSession: (lambda requests, command: requests.take(command.session), copied),
 }
 """Reads that are one statement on the primary: how they are asked, and what the rows mean."""

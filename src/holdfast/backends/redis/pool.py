@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.backends.redis import level as levels
-from holdfast.backends.redis.edges import Fresh, Link, Open, Shut, Steps, talk
+from holdfast.backends.redis import durability as levels
+from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.driver import Fresh, Link, Open, Shut, Steps, talk
+from holdfast.backends.redis.durability import Level, Seen, Waitaof
+from holdfast.backends.redis.errors import BACKEND, Lost, mapped
 from holdfast.backends.redis.keys import SLOTS, slot_of
-from holdfast.backends.redis.level import Level, Seen, Waitaof
-from holdfast.backends.redis.mapping import BACKEND, Lost, mapped
-from holdfast.backends.redis.requests import pack
 from holdfast.backends.redis.scripts import ALL
-from holdfast.backends.redis.target import Address, Target
+from holdfast.backends.redis.statements import pack
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Durability
 
@@ -28,7 +28,7 @@ SYNC_MS_MAX: Final = 3000
 AT_ONCE_MS: Final = 300
 
 
-class Nodes:
+class Pool:
     """Knows where each session lives, and lends checked connections to there."""
 
     def __init__(self, target: Target) -> None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast import codec
-from holdfast.commands import Command, Facts, Look, Pick, Read, Slice
+from holdfast.commands import Command, Facts, Read, ReadNumbers, Slice, StatSession
 from holdfast.errors import EngineUnreachable, HoldfastError, StoredDataError
 from holdfast.model import SessionState
 from holdfast.recall import vectors, words
-from holdfast.recall.commands import Entry, Erase, Extend, Followed, Position
 from holdfast.recall.embedders import Embedder
+from holdfast.recall.index_commands import Entry, Erase, Extend, Position, ReadPosition
 from holdfast.recall.summaries import text_of
 
 R = TypeVar("R")
@@ -36,11 +36,11 @@ class Work:
     call: Callable[[], Any]
 
 
-Course = Generator[Command[Any] | Work, Any, R]
+Steps = Generator[Command[Any] | Work, Any, R]
 """An operation of several steps. Whoever walks it carries out each step and sends back the reply."""
 
 
-def embed(embedder: Embedder, texts: Sequence[str]) -> Course[list[vectors.Packed]]:
+def embed(embedder: Embedder, texts: Sequence[str]) -> Steps[list[vectors.Packed]]:
     """The vectors of some texts."""
     short = [text[:TEXT_CHARS_MAX] for text in texts]
     rows = yield Work(lambda: _asked(embedder, short))
@@ -70,10 +70,10 @@ def end_of(facts: Facts) -> int:
     return facts.last if facts.state is SessionState.LIVE and facts.count else 0
 
 
-def lag(log: bytes, embedder: Embedder) -> Course[int]:
+def lag(log: bytes, embedder: Embedder) -> Steps[int]:
     """How many records of a log its index has not followed yet."""
-    facts: Facts = yield Look(log)
-    position: Position = yield Followed(log)
+    facts: Facts = yield StatSession(log)
+    position: Position = yield ReadPosition(log)
     return behind(facts, position, model_of(embedder))
 
 
@@ -95,13 +95,13 @@ def follow(
     anew: bool = False,
     seq: int | None = None,
     batches: tuple[int, int] = BATCHES,
-) -> Course[tuple[int, int]]:
+) -> Steps[tuple[int, int]]:
     """Bring the index of a log to where the log was, or to `seq`, or as far as there is time.
 
     How many records it was behind before, and how many it is now.
     """
     model = model_of(embedder)
-    position: Position = yield Followed(log)
+    position: Position = yield ReadPosition(log)
     if position.mark and not (yield from _is_ours(log, position)):
         anew = True
     before = behind(facts, Position() if anew else position, model, seq)
@@ -129,7 +129,7 @@ def _move(
     goal: _Goal,
     *,
     anew: bool,
-) -> Course[Position]:
+) -> Steps[Position]:
     model = model_of(embedder)
     floor = facts.last - facts.count
     if not goal.end:  # an index outside the log's engine was away when this was forgotten
@@ -160,9 +160,9 @@ def _move(
     return position
 
 
-def _is_ours(log: bytes, position: Position) -> Course[bool]:
+def _is_ours(log: bytes, position: Position) -> Steps[bool]:
     """Whether the index followed this log, and not another of its name: a restored one, say."""
-    rows: Sequence[tuple[int, bytes]] = yield Pick(log, [position.upto])
+    rows: Sequence[tuple[int, bytes]] = yield ReadNumbers(log, [position.upto])
     return not rows or _mark(rows[0][1]) == position.mark
 
 
@@ -170,7 +170,7 @@ def _mark(record: bytes) -> bytes:
     return hashlib.blake2b(record, digest_size=16).digest()
 
 
-def _entries(cut: Slice, embedder: Embedder) -> Course[list[Entry]]:
+def _entries(cut: Slice, embedder: Embedder) -> Steps[list[Entry]]:
     texts = [(seq, text) for seq, record in cut.rows if (text := _text(record)).strip()]
     if not texts:
         return []
@@ -196,7 +196,7 @@ def catch_up(
     timeout_s: float,
     anew: bool = False,
     seq: int | None = None,
-) -> Course[int]:
+) -> Steps[int]:
     """Follow each log to where it is now, and say how many records that were; raise if time is up.
 
     With `seq`, only that far.
@@ -204,7 +204,7 @@ def catch_up(
     until_s = time.monotonic() + timeout_s
     done = 0
     for log in logs:
-        facts: Facts = yield Look(log)
+        facts: Facts = yield StatSession(log)
         again, left = anew, 1
         while left:
             before, left = yield from follow(
@@ -218,5 +218,5 @@ def catch_up(
                     operation="recall",
                 )
             if left:  # somebody else was at work on it: forgotten, rewritten, another model
-                again, facts = False, (yield Look(log))
+                again, facts = False, (yield StatSession(log))
     return done

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
-from holdfast.backends.redis.edges import AsyncEdge, Edge, Steps
-from holdfast.backends.redis.engine import Engine
-from holdfast.backends.redis.level import Level
-from holdfast.backends.redis.mapping import BACKEND
-from holdfast.backends.redis.requests import Request, request_for
-from holdfast.backends.redis.target import Address, Target
+from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.command_steps import Engine
+from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
+from holdfast.backends.redis.durability import Level
+from holdfast.backends.redis.errors import BACKEND
+from holdfast.backends.redis.statements import Request, request_for
 from holdfast.backends.slots import Slots
-from holdfast.commands import Command, Names, Put
+from holdfast.commands import Command, ImportSession, Names
 from holdfast.errors import EngineUnreachable, StoreClosed
 from holdfast.model import Durability
 
@@ -48,7 +48,7 @@ class RedisSetup:
         for level in self._levels:
             if level.risk:
                 return level.risk
-        if self._engine.nodes.may_promote and self.durability < Durability.REPLICA:
+        if self._engine.pool.may_promote and self.durability < Durability.REPLICA:
             return (
                 "a failover may make a replica the primary that has not received the last "
                 "acknowledged writes. Say require=Durability.REPLICA to wait for one"
@@ -63,14 +63,14 @@ class RedisSetup:
         """Commands of more than one step."""
         if isinstance(command, Names):
             return self._engine.names(command)
-        if isinstance(command, Put):
+        if isinstance(command, ImportSession):
             return self._engine.put(command)
         return None
 
     def _group_for(self, request: Request) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
-        nodes, target = self._engine.nodes, self._engine.target
-        address = nodes.known_place(request.slot) if nodes.is_cluster else None
+        pool, target = self._engine.pool, self._engine.target
+        address = pool.known_place(request.slot) if pool.is_cluster else None
         group = self._groups.get(address)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
@@ -109,11 +109,11 @@ class RedisBackend(RedisSetup):
 
     def __init__(self, target: Target) -> None:
         self._engine = Engine(target)
-        self._edge = Edge(target)
+        self._driver = Driver(target)
         self._forking = threading.Lock()
         self._begin()
         try:
-            self._take_levels(self._edge.run(self._engine.nodes.prepare()))
+            self._take_levels(self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             self.close()
             raise
@@ -137,7 +137,7 @@ class RedisBackend(RedisSetup):
         deadline_s = self._close_groups()
         while not self._is_idle() and time.monotonic() < deadline_s:
             time.sleep(CLOSE_POLL_S)
-        self._edge.run(self._engine.nodes.close())
+        self._driver.run(self._engine.pool.close())
 
     def _begin(self) -> None:
         target = self._engine.target
@@ -147,7 +147,7 @@ class RedisBackend(RedisSetup):
         self._groups = {}
 
     def _carry(self, writes: Sequence[Write]) -> None:
-        self._edge.run(self._engine.carry([write.payload for write in writes]))
+        self._driver.run(self._engine.carry([write.payload for write in writes]))
         _settle(writes)
 
     def _run(self, steps: Steps[R]) -> R:
@@ -156,7 +156,7 @@ class RedisBackend(RedisSetup):
         try:
             if not self._turns.take(holder, self._engine.target.pool_timeout_s):
                 raise _busy(self._engine.target)
-            return self._edge.run(steps)
+            return self._driver.run(steps)
         finally:
             self._turns.held.pop(holder, None)
             self._turns.wake_next()
@@ -165,7 +165,7 @@ class RedisBackend(RedisSetup):
         if self._process != os.getpid():
             with self._forking:
                 if self._process != os.getpid():
-                    self._engine.nodes.disown()
+                    self._engine.pool.disown()
                     self._begin()
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
@@ -176,7 +176,7 @@ class AsyncRedisBackend(RedisSetup):
 
     def __init__(self, target: Target) -> None:
         self._engine = Engine(target)
-        self._edge = AsyncEdge(target)
+        self._driver = AsyncDriver(target)
         self._process = os.getpid()
         self._turns = asyncio.Semaphore(target.connections_max)
         self._groups = {}
@@ -184,7 +184,7 @@ class AsyncRedisBackend(RedisSetup):
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
         try:
-            self._take_levels(await self._edge.run(self._engine.nodes.prepare()))
+            self._take_levels(await self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             await self.close()
             raise
@@ -200,13 +200,13 @@ class AsyncRedisBackend(RedisSetup):
         steps = self._special(command)
         if steps is not None:
             async with self._turn():
-                return cast("R", await self._edge.run(steps))
+                return cast("R", await self._driver.run(steps))
         request = request_for(command, self._engine.keys)
         if command.writes:
             write = TaskWrite(request)
             return cast("R", await self._group_for(request).run_async(write, self._carry))
         async with self._turn():
-            await self._edge.run(self._engine.carry((request,)))
+            await self._driver.run(self._engine.carry((request,)))
         return cast("R", request.outcome())
 
     async def close(self) -> None:
@@ -214,10 +214,10 @@ class AsyncRedisBackend(RedisSetup):
         deadline_s = self._close_groups()
         while not self._is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
             await asyncio.sleep(CLOSE_POLL_S)
-        await self._edge.run(self._engine.nodes.close())
+        await self._driver.run(self._engine.pool.close())
 
     async def _carry(self, writes: Sequence[Write]) -> None:
-        await self._edge.run(self._engine.carry([write.payload for write in writes]))
+        await self._driver.run(self._engine.carry([write.payload for write in writes]))
         _settle(writes)
 
     @asynccontextmanager

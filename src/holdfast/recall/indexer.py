@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
-from holdfast.commands import AsyncBackend, Backend, Command, Facts, Look
-from holdfast.drive import Index, carry_out, index_for, walk
+from holdfast.commands import AsyncBackend, Backend, Command, Facts, StatSession
 from holdfast.errors import StoreClosed
-from holdfast.recall.commands import Erase, Followed, Position
 from holdfast.recall.embedders import Embedder
-from holdfast.recall.following import Course, follow, model_of
+from holdfast.recall.index_commands import Erase, Position, ReadPosition
+from holdfast.recall.indexing import Steps, follow, model_of
+from holdfast.runner import Index, index_for, run_commands
+from holdfast.runner import execute as execute_async
 
 R = TypeVar("R")
 
@@ -53,14 +54,14 @@ class Carrier(Protocol):
         """The reply."""
 
 
-class Follower:
+class Indexer:
     """Follows the logs that it is told of. Nothing that goes wrong here reaches the application.
 
     `recall` follows as well, and says what is wrong.
     """
 
-    def __init__(self, carry_out: Carrier, index: Index | None, embedder: Embedder) -> None:
-        self._carry_out = carry_out
+    def __init__(self, execute: Carrier, index: Index | None, embedder: Embedder) -> None:
+        self._carry_out = execute
         self._index = index
         self._embedder = embedder
         self._begin()
@@ -135,8 +136,8 @@ class Follower:
         while (log := self._next(rest_s)) is not None:
             noted, begin_s = self._noted, time.thread_time()
             try:
-                course = _a_little(log, self._embedder, apart=self._index is not None)
-                left = walk(course, self, None)
+                steps = _a_little(log, self._embedder, apart=self._index is not None)
+                left = run_commands(steps, self, None)
             except StoreClosed:
                 break
             except Exception:  # noqa: BLE001 - an embedder may raise anything; recall says what
@@ -179,21 +180,21 @@ class Follower:
             self._start()
 
 
-def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Course[int]:
+def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Steps[int]:
     """Follow for a moment; how many records are left.
 
     An index with vectors of another model is left to whoever recalls: two programs with different
     models would take it from one another with every append. One that is `apart` from the log does
     not see that another process forgets meanwhile what is on its way here.
     """
-    position: Position = yield Followed(log)
+    position: Position = yield ReadPosition(log)
     if position.model not in {"", model_of(embedder)}:
         return 0
-    facts: Facts = yield Look(log)
+    facts: Facts = yield StatSession(log)
     until_s = time.monotonic() + TURN_S
     _, left = yield from follow(log, facts, embedder, until_s=until_s, batches=BATCHES)
     if apart:
-        now: Facts = yield Look(log)
+        now: Facts = yield StatSession(log)
         if now.last - now.count > facts.last - facts.count:
             yield Erase(log, now.last - now.count)
     return left
@@ -211,7 +212,7 @@ def in_loop(backend: AsyncBackend) -> Carrier:
     loop = asyncio.get_running_loop()
 
     def execute(command: Command[R], ended: threading.Event) -> R:
-        work = carry_out(command, backend)
+        work = execute_async(command, backend)
         try:
             future = asyncio.run_coroutine_threadsafe(work, loop)
         except RuntimeError as error:

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 import apsw
 
 from holdfast.backends.slots import Slots
-from holdfast.backends.sqlite.connection import open_connection
-from holdfast.backends.sqlite.mapping import BACKEND
+from holdfast.backends.sqlite.driver import open_connection
+from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.backends.sqlite.tables import Tables
 from holdfast.errors import EngineUnreachable, StoreClosed
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 Reader = tuple[apsw.Connection, Tables]
 
 
-class Readers:
+class Pool:
     """At most `READERS_MAX` connections; whoever comes when all are lent waits, not for ever."""
 
     def __init__(self, path: Path, namespace: bytes, *, busy_timeout_s: float) -> None:
