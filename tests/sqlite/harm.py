@@ -17,7 +17,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import signal
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -100,8 +99,7 @@ def one_round(folder: Path, file: str, harm: str, chance: random.Random) -> Roun
         done.at_harm = len(done.lines)
         _read(ours, done, LINES_AFTER)
     finally:
-        if client.is_alive():
-            os.kill(client.pid or 0, signal.SIGKILL)
+        client.kill()  # it may have died by SIGBUS meanwhile
         client.join(ROUND_TIMEOUT_S)
     _read(ours, done, None)
     _look(path, done)
