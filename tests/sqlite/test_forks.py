@@ -44,7 +44,9 @@ tell, told = os.pipe()
 child = os.fork()
 """
 
-CHILD_ENDS_LAST = BEGIN + """
+CHILD_ENDS_LAST = (
+    BEGIN
+    + """
 if not child:
     os.read(go_on, 1)
     sys.exit()  # not _exit: the interpreter lets go of every object
@@ -55,6 +57,7 @@ os.waitpid(other, 0)
 os.write(let_go_on, b".")
 assert os.waitpid(child, 0)[1] == 0
 """
+)
 
 ACKS_AND_DIES = """
 import os, sys, holdfast
@@ -73,7 +76,9 @@ def test_a_child_that_ends_deletes_no_log_of_another_process(url: str):
     assert kept(url) == ["parent", "acknowledged"]
 
 
-CONNECTS_LATER = BEGIN + """
+CONNECTS_LATER = (
+    BEGIN
+    + """
 if not child:
     os.read(go_on, 1)
     with holdfast.connect(url) as own:
@@ -83,6 +88,7 @@ parent.close()
 os.write(let_go_on, b".")
 assert os.waitpid(child, 0)[1] == 0
 """
+)
 
 
 def test_a_child_connects_after_its_parent_has_closed(url: str):
@@ -90,7 +96,9 @@ def test_a_child_connects_after_its_parent_has_closed(url: str):
     assert kept(url) == ["parent", "child"]
 
 
-STAYS = BEGIN + """
+STAYS = (
+    BEGIN
+    + """
 if not child:
     with holdfast.connect(url) as own:
         own.append("s", Message("user", "before"))
@@ -104,6 +112,7 @@ parent.close()
 os.write(let_go_on, b".")
 assert os.waitpid(child, 0)[1] == 0
 """
+)
 
 
 def test_a_parent_that_closes_takes_nothing_from_a_child_that_has_connected(url: str):
