@@ -19,8 +19,12 @@ from holdfast import (
     Store,
     UsageError,
 )
-from holdfast.backends.sqlite.backend import SqliteSetup
-from holdfast.backends.sqlite.durability import durability_on, file_system, file_system_here
+from holdfast.backends.sqlite.durability import (
+    SqliteSetup,
+    durability_on,
+    file_system,
+    file_system_here,
+)
 from tests.contract.harness import say, texts
 from tests.sqlite.namespaces import run_in_namespace
 from tests.waiting import wait_until

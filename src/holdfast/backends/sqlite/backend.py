@@ -28,8 +28,8 @@ from holdfast.backends.group_commit import (
 from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.durability import (
-    CONTAINER_FILE_SYSTEMS,
     EXACT_FILE_SYSTEMS,
+    SqliteSetup,
     durability_on,
     file_system_here,
 )
@@ -38,7 +38,7 @@ from holdfast.backends.sqlite.pool import READERS_MAX, Pool
 from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
-from holdfast.backends.sqlite.writer import Pending, Writer
+from holdfast.backends.sqlite.writer import Displaced, Pending, Writer
 from holdfast.commands import Command
 from holdfast.errors import (
     EngineUnreachable,
@@ -47,7 +47,6 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreClosed,
 )
-from holdfast.model import Durability
 
 R = TypeVar("R")
 RETURN_TIMEOUT_S: Final = 5.0
@@ -81,6 +80,7 @@ class Database:
             namespace,
             level=self.durability,
             busy_timeout_s=busy_timeout_s,
+            in_place=lambda: self.watch.harm_now() is None,
         )
         self.pool = Pool(path, namespace, busy_timeout_s=busy_timeout_s)
         self.retired = False
@@ -163,33 +163,6 @@ class Database:
             if not self.retired:
                 self.pool.close()
                 self.writer.close()
-
-
-class SqliteSetup:
-    """What the place of the file means for what an ack survives."""
-
-    name = BACKEND
-    path: Path
-    file_system: str
-    durability: Durability
-
-    def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept."""
-        if require is Durability.REPLICA:
-            return "SQLite has no replicas. Use PostgreSQL or Redis for that level"
-        return (
-            f"{self.path.parent} is on {self.file_system}, which is memory and gone at power loss. "
-            "Move the file to a disk, or say require=Durability.PROCESS"
-        )
-
-    def risk(self) -> str | None:
-        """A container's own layer goes with the container."""
-        if self.file_system not in CONTAINER_FILE_SYSTEMS:
-            return None
-        return (
-            f"{self.path} is on {self.file_system}, the writable layer of a container: it is "
-            "removed together with the container. Mount a volume for the data directory"
-        )
 
 
 class SqliteBackend(SqliteSetup):
@@ -304,14 +277,20 @@ class SqliteBackend(SqliteSetup):
 
     def _commit(self, group: Sequence[Pending]) -> None:
         try:
-            database = self._healed(self._database.watch.harm_now())
-            harm = database.commit(group)
+            harm = self._commit_in_place(group)
         except HoldfastError as error:
             for pending in group:
                 pending.error = error
             return
         if harm is not None:
             self._doubt(group, harm)
+
+    def _commit_in_place(self, group: Sequence[Pending]) -> Harm | None:
+        for _ in range(REOPENINGS_MAX):
+            database = self._healed(self._database.watch.harm_now())
+            with suppress(Displaced):
+                return database.commit(group)
+        raise _again_and_again(self.path)
 
     def _doubt(self, group: Sequence[Pending], harm: Harm) -> None:
         """It went into files that lost their names: an ack only if they have them again."""
@@ -368,11 +347,7 @@ class SqliteBackend(SqliteSetup):
                     old.watch.close()
                     self._database = fresh
                     return fresh
-        raise EngineUnreachable(
-            f"{self.path}: its -wal file was deleted again and again. Nothing was written. Find "
-            "out who does that",
-            backend=BACKEND,
-        )
+        raise _again_and_again(self.path)
 
     def _continued(self, old: Database) -> Database | None:
         """A newer one with all that the old one left; None if that was deleted meanwhile."""
@@ -406,6 +381,14 @@ class SqliteBackend(SqliteSetup):
                 backend=BACKEND,
             )
         raise StoreClosed("this store is closed; nothing was sent. Connect again")
+
+
+def _again_and_again(path: Path) -> EngineUnreachable:
+    return EngineUnreachable(
+        f"{path}: its files were deleted or replaced again and again. Nothing was written. Find out "
+        "who does that",
+        backend=BACKEND,
+    )
 
 
 def _read_at_once(database: Database, command: Command[R]) -> R:

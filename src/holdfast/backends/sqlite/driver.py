@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,10 @@ APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
+_OPEN: Final[weakref.WeakSet[apsw.Connection]] = weakref.WeakSet()
+_INHERITED: Final[list[apsw.Connection]] = []
+"""Connections of the parent, in the child of a fork; a child that connects closes them first."""
+
 
 def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Connection:
     """A connection that may write, on a database of the current schema.
@@ -25,6 +31,7 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
     Creates or migrates it when needed, safely when several processes do so at once.
     """
     check_directory(path)
+    _close_inherited()
     if not create and not path.exists():
         raise EngineUnreachable(
             f"{path} does not exist; nothing was written. It is not created because the URL "
@@ -67,6 +74,39 @@ def close_as_it_is(connection: apsw.Connection) -> None:
     connection.close()
 
 
+def _inherit() -> None:
+    """In the child of a fork, which inherits open files and not the locks on them.
+
+    SQLite believes in those locks. A connection that the child let go of would fold in and
+    delete whatever -wal file has the name by then, so it never lets go: not even at its end.
+    """
+    for connection in _OPEN:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        _INHERITED.append(connection)
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_inherit)
+
+
+def _close_inherited() -> None:
+    """SQLite would share their -shm file, and the locks that are not there, with a new one.
+
+    Not at once in each child: a thread of the parent may have held any lock of SQLite's.
+    """
+    while _INHERITED:
+        try:
+            _INHERITED[-1].config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            _INHERITED[-1].close(force=True)
+        except apsw.Error as error:
+            raise _error(
+                EngineUnreachable,
+                "this process was forked while a thread of its parent was using a SQLite store "
+                f"({error}). Nothing was written. Connect in a process that is spawned instead",
+            ) from error
+        _INHERITED.pop()
+
+
 def check_whole(connection: apsw.Connection, path: Path) -> None:
     """Raise if pages are missing or make no sense; takes as long as reading the file."""
     try:
@@ -85,6 +125,7 @@ def open_connection(path: Path, *, busy_timeout_s: float, create: bool = False) 
     """A connection with our settings; it neither creates tables nor checks them."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags)
+    _OPEN.add(connection)
     connection.set_busy_timeout(round(busy_timeout_s * 1000))
     connection.execute(
         "PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA trusted_schema=OFF; "

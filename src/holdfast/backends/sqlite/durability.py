@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.errors import EngineUnreachable, Refused
 from holdfast.model import Durability
 
@@ -43,6 +44,33 @@ def file_system_here(path: Path) -> str:
 def durability_on(kind: str) -> Durability:
     """What a synced file survives on such a file system."""
     return Durability.PROCESS if kind in MEMORY_FILE_SYSTEMS else Durability.DISK
+
+
+class SqliteSetup:
+    """What the place of the file means for what an ack survives."""
+
+    name = BACKEND
+    path: Path
+    file_system: str
+    durability: Durability
+
+    def weakness(self, require: Durability) -> str:
+        """Why a level above `durability` cannot be kept."""
+        if require is Durability.REPLICA:
+            return "SQLite has no replicas. Use PostgreSQL or Redis for that level"
+        return (
+            f"{self.path.parent} is on {self.file_system}, which is memory and gone at power loss. "
+            "Move the file to a disk, or say require=Durability.PROCESS"
+        )
+
+    def risk(self) -> str | None:
+        """A container's own layer goes with the container."""
+        if self.file_system not in CONTAINER_FILE_SYSTEMS:
+            return None
+        return (
+            f"{self.path} is on {self.file_system}, the writable layer of a container: it is "
+            "removed together with the container. Mount a volume for the data directory"
+        )
 
 
 def check_directory(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +21,7 @@ from holdfast.model import Durability
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
+SCRUB_POLL_S: Final = 0.002
 FRAMES_MAX: Final = 1000
 """So many pages in the -wal file, and they are folded in."""
 UNANSWERED: Final = object()
@@ -47,6 +48,10 @@ class Pending:
         return self.command.operation
 
 
+class Displaced(Exception):
+    """The files have lost their names; nothing was written."""
+
+
 class Writer:
     """Carries out groups of writes; every write gets a reply or an error, and none both."""
 
@@ -57,8 +62,10 @@ class Writer:
         *,
         level: Durability,
         busy_timeout_s: float,
+        in_place: Callable[[], bool],
     ) -> None:
         self._connection = connection
+        self._in_place = in_place
         self._execute = connection.cursor().execute
         self._ledger = Ledger(connection, namespace)
         self._level = level
@@ -72,14 +79,16 @@ class Writer:
     def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
         """Apply a group in one transaction and sync it once.
 
-        Where tables of the index are gone they are made anew, and it is applied again.
+        Where tables of the index are gone they are made anew, and it is applied again. Raises
+        Displaced if the files lost their names while this waited for its turn: others may have
+        gone on with the same -wal file and another database.
         """
         committing = False
         self.frames = 0
         try:
             if self._connection.in_transaction or not self._ledger.is_clean:
                 self._roll_back()  # an interrupt came in the way of it
-            self._execute("BEGIN IMMEDIATE")
+            self._begin()
             self._apply(group)
             committing = True
             self._execute("COMMIT")
@@ -90,6 +99,9 @@ class Writer:
                 self.commit(group, again=False)
             else:
                 self._explain(group, error, committing=committing)
+        except Displaced:
+            self._roll_back()
+            raise
         except BaseException as error:
             self._roll_back()
             _fail(group, _interrupted(error, committing=committing))
@@ -97,6 +109,11 @@ class Writer:
         else:
             if self._forgot:
                 self._scrub(group)
+
+    def _begin(self) -> None:
+        self._execute("BEGIN IMMEDIATE")
+        if not self._in_place():
+            raise Displaced
 
     def make_index_anew(self) -> apsw.Error | None:
         """The tables of the index were gone: now they are there and empty, or why they are not."""
@@ -163,23 +180,43 @@ class Writer:
         Deleted rows were overwritten in the commit. A reader that is at work holds the old
         pages; then the next checkpoint does it, and `scrubbed` says that it is not done yet.
         """
-        self._connection.set_busy_timeout(round(SCRUB_TIMEOUT_S * 1000))
+        self._connection.set_busy_timeout(0)
         try:
-            [(busy, _, _)] = self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except apsw.Error:
-            busy = 1
-        else:
-            self.frames = self.frames if busy else 0
+            scrubbed = self._emptied(time.monotonic() + SCRUB_TIMEOUT_S)
         finally:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
+        self.frames = 0 if scrubbed else self.frames
         for pending in group:
             if type(pending.command) is Forget and pending.error is None:
-                pending.reply = replace(pending.reply, scrubbed=not busy)
+                pending.reply = replace(pending.reply, scrubbed=scrubbed)
+
+    def _emptied(self, deadline_s: float) -> bool:
+        """Whether the -wal file is empty now.
+
+        The files are looked at before each attempt: SQLite itself, while it waits, would not see
+        that others went on with the same -wal file and another database.
+        """
+        while self._in_place():
+            with suppress(apsw.Error):
+                [(busy, _, _)] = self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if not busy:
+                    return True
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(SCRUB_POLL_S)
+        return False
 
     def _explain(self, group: Sequence[Pending], error: apsw.Error, *, committing: bool) -> None:
         if isinstance(error, apsw.FullError | apsw.ConstraintError) and len(group) > 1:
             for pending in group:  # the one that is unfit or too large must not take others with it
-                self.commit((pending,))
+                try:
+                    self.commit((pending,))
+                except Displaced:  # those before it are committed, so the group cannot go again
+                    pending.error = EngineUnreachable(
+                        "the files of the database were deleted or replaced; nothing was written. "
+                        "Try again",
+                        backend=BACKEND,
+                    )
             return
         for pending in group:
             pending.error = mapped(error, pending.command.operation, committing=committing)
