@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
+from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.course import Ask, Course, Courses
 from holdfast.backends.postgres.lending import AsyncLending, Lending
@@ -19,6 +19,7 @@ from holdfast.backends.postgres.mapping import BACKEND, IndexGone, mapped
 from holdfast.backends.postgres.migration import Promise, make_index_anew
 from holdfast.backends.postgres.replicas import Replicas
 from holdfast.backends.postgres.requests import Request, Requests, Rows
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Append, Command, Settings
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreClosed
 from holdfast.model import Durability

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
-from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
+from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.redis.edges import AsyncEdge, Edge, Steps
 from holdfast.backends.redis.engine import Engine
 from holdfast.backends.redis.level import Level
@@ -18,6 +18,7 @@ from holdfast.backends.redis.mapping import BACKEND
 from holdfast.backends.redis.requests import Request, request_for
 from holdfast.backends.redis.target import Address, Target
 from holdfast.backends.slots import Slots
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Command, Names, Put
 from holdfast.errors import EngineUnreachable, StoreClosed
 from holdfast.model import Durability
