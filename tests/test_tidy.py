@@ -84,6 +84,7 @@ def test_a_file_keeps_to_its_room(file: Path):
                 "group_commit",
                 "queries",
                 "slots",
+                "writes",
             }
             assert shared, f"a backend imports another: {target}"
         if here.startswith("holdfast.verify.judge"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -149,6 +150,79 @@ def test_closing_while_others_write_loses_no_acknowledged_message(path: Path):
         assert not thread.is_alive()
     with holdfast.connect(f"sqlite:///{path}") as again:
         assert sorted(texts(again.history("s"))) == sorted(acknowledged)
+
+
+# The async API: a thread writes for the tasks.
+
+
+def test_tasks_write_although_no_thread_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A container's limit of processes, or an interpreter that ends."""
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "holdfast-sqlite-writer":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def write() -> list[Any]:
+        async with await holdfast.connect_async(f"sqlite:///{path}") as store:
+            monkeypatch.setattr(threading.Thread, "start", refused)
+            async with asyncio.timeout(5):
+                await asyncio.gather(*(store.append("s", say(f"{n}")) for n in range(3)))
+            monkeypatch.undo()
+            async with asyncio.timeout(5):
+                await store.append("s", say("a thread again"))
+            return texts(await store.history("s"))
+
+    assert sorted(asyncio.run(write())) == ["0", "1", "2", "a thread again"]
+
+
+class Interrupted(Exception):
+    """What a signal's handler raises inside a task."""
+
+
+async def interrupted_at(point: int, path: Path) -> bool:
+    """Whether a write that was interrupted there left a store that writes at once."""
+    seen, struck = 0, False
+
+    def strike(frame: Any, event: str, _argument: Any) -> None:
+        nonlocal seen, struck
+        ours = "holdfast/backends" in frame.f_code.co_filename
+        if not struck and ours and event in {"call", "c_return"}:  # where signals are handled
+            seen += 1
+            if seen == point:
+                struck = True
+                raise Interrupted
+
+    store = await holdfast.connect_async(f"sqlite:///{path}")
+    await store.append("s", say("the thread is there"))
+    sys.setprofile(strike)
+    try:
+        await store.append("s", say("interrupted"))
+    except Interrupted:
+        pass
+    finally:
+        sys.setprofile(None)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(store.append("s", say("next")) for _ in range(3)))
+    stored = texts(await store.history("s"))
+    assert stored.count("next") == 3
+    assert stored.count("interrupted") <= 1
+    await store.close()
+    return struck
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_a_task_that_is_interrupted_at_any_point_leaves_the_way_free(disk_path: Path):
+    """Between its turn and the hand-over to the thread, too: nobody else would carry it out."""
+
+    async def every_point() -> int:
+        point = 1
+        while await interrupted_at(point, disk_path / f"{point}.db"):
+            point += 1
+        return point
+
+    assert asyncio.run(every_point()) > 20
 
 
 def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path):

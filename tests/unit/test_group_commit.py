@@ -12,12 +12,14 @@ import pytest
 
 from holdfast import EngineUnreachable, OutcomeUnknown, StoreClosed, limits
 from holdfast.backends import group_commit
-from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
+from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.slots import Slots
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Append
 from tests.waiting import wait_until
 
 BYTES_MAX = 4 * 1024 * 1024
+OURS = ("backends/group_commit.py", "backends/slots.py", "backends/writes.py")
 
 
 class Interrupted(BaseException):
@@ -133,7 +135,8 @@ def test_a_leader_that_was_interrupted_in_flight_leaves_the_others_unknown_and_t
 
     with pytest.raises(Interrupted):
         group.run(thread_write(), carry)
-    assert isinstance(behind.error, OutcomeUnknown)
+    with pytest.raises(OutcomeUnknown):
+        behind.result()
     assert group.is_idle()
     assert group.run(thread_write(), settle) == "done"
 
@@ -150,7 +153,8 @@ def test_an_unforeseen_error_is_told_to_everybody_whose_write_it_was():
     with pytest.raises(OutcomeUnknown) as caught:
         group.run(thread_write(), carry)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert isinstance(behind.error, OutcomeUnknown)
+    with pytest.raises(OutcomeUnknown):
+        behind.result()
     assert group.is_idle()
 
 
@@ -191,6 +195,38 @@ def test_after_closing_what_waits_is_finished_and_what_comes_is_refused():
     assert group.is_idle()
 
 
+def test_an_outcome_that_comes_as_the_bound_ends_is_one_of_the_two_and_no_mixture():
+    """A leader settles in its thread while the caller's own gives up: forced at every step."""
+
+    def settled_at(step: int) -> Write:
+        one, seen = write(), 0
+
+        def strike(frame: Any, event: str, _argument: Any) -> Any:
+            nonlocal seen
+            frame.f_trace_opcodes = True
+            seen += event == "opcode"
+            if seen == step and event == "opcode":
+                sys.settrace(None)
+                frame.f_trace = None
+                one.settle(error=OutcomeUnknown("too late"))
+                return None
+            return strike
+
+        sys.settrace(strike)
+        try:
+            one.settle("done")
+        finally:
+            sys.settrace(None)
+        return one
+
+    for step in range(1, 40):
+        one = settled_at(step)
+        try:
+            assert one.result() == "done", f"step {step}: an ack of nothing"
+        except OutcomeUnknown:
+            continue
+
+
 # Every place where a signal can come in, one after the other.
 
 
@@ -200,7 +236,7 @@ def points(call: Callable[[], object], at: int) -> bool:
 
     def strike(frame: Any, event: str, _argument: Any) -> None:
         nonlocal seen
-        ours = frame.f_code.co_filename.endswith(("backends/group_commit.py", "backends/slots.py"))
+        ours = frame.f_code.co_filename.endswith(OURS)
         if event in {"call", "c_return"} and ours:
             seen += 1
             if seen == at:
@@ -310,6 +346,34 @@ def test_an_append_that_comes_while_the_last_worker_leaves_is_not_left_waiting()
             assert group.is_idle()
 
     asyncio.run(rounds())
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+@pytest.mark.parametrize("sessions", [1, 16])
+def test_tasks_that_write_at_once_share_one_exchange(by_session: bool, sessions: int):
+    """Sixteen that were woken together come together again: one exchange, not one and fifteen."""
+    sizes: list[int] = []
+
+    async def turns() -> None:
+        group = commit(by_session=by_session)
+
+        async def carry(writes: Sequence[Write]) -> None:
+            sizes.append(len(writes))
+            await asyncio.sleep(0.001)
+            settle(writes)
+
+        async def task(number: int) -> None:
+            session = b"%d" % (number % sessions)
+            for _ in range(5):
+                one = TaskWrite(Append(session, [b"x"]), session)
+                assert await group.run_async(one, carry) == "done"
+
+        async with asyncio.timeout(10):
+            await asyncio.gather(*map(task, range(16)))
+        assert group.is_idle()
+
+    asyncio.run(turns())
+    assert sizes == [16] * 5
 
 
 def test_a_cancelled_leader_leaves_the_way_free():

@@ -16,12 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write, wake_each
 from holdfast.errors import EngineUnreachable, OutcomeUnknown, StoreClosed
-
-if TYPE_CHECKING:
-    import asyncio
 
 LOOK_S: Final = 0.1
 """How often whoever waits looks whether its leader is still there."""
@@ -30,101 +28,10 @@ LEAD_S: Final = 0.005
 GROUP_MAX: Final = 256
 
 
-class Write:
-    """One write on its way: then its reply or its error, the first of which counts."""
-
-    __slots__ = ("abandoned", "again", "alone", "error", "group", "leads", "payload", "reply",
-                 "session", "settled", "since_s")  # fmt: skip
-
-    def __init__(self, payload: Any, session: bytes = b"") -> None:
-        self.payload = payload
-        self.session = session
-        """Of two writes to one session, one is under way; b"" where the engine does not care."""
-        self.reply: Any = None
-        self.error: BaseException | None = None
-        self.settled = False
-        self.again = False
-        """Nothing of it was written, and it is to be sent again ..."""
-        self.alone = False
-        """... with no write to another session."""
-        self.abandoned = False
-        """Its caller has gone, so it must not be sent any more, nor lead."""
-        self.group: Group | None = None
-        self.leads: Group | None = None
-        """The group that it is to carry out, until it begins."""
-        self.since_s = 0.0
-
-    def settle(self, reply: Any = None, error: BaseException | None = None) -> None:
-        """Note the outcome."""
-        if not self.settled:
-            self.reply, self.error = reply, error
-            self.settled = True
-
-    def result(self) -> Any:
-        """The reply, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.reply
-
-    def wake(self) -> None:
-        """Let whoever waits for it look again; more often than needed does no harm."""
-
-
-class ThreadWrite(Write):
-    """Waits as a thread."""
-
-    __slots__ = ("_woken",)
-
-    def __init__(self, payload: Any, session: bytes = b"") -> None:
-        super().__init__(payload, session)
-        self._woken = threading.Lock()
-        self._woken.acquire()
-
-    def wake(self) -> None:
-        """Let the thread go on."""
-        try:
-            self._woken.release()
-        except RuntimeError:  # it was woken already
-            return
-
-    def wait(self, timeout_s: float) -> None:
-        """Until it is woken, or the time is over."""
-        self._woken.acquire(timeout=timeout_s)
-
-
-class TaskWrite(Write):
-    """Waits as a task of the event loop that runs now."""
-
-    __slots__ = ("_woken", "loop")
-
-    def __init__(self, payload: Any, session: bytes = b"") -> None:
-        import asyncio  # noqa: PLC0415 - it costs half of `import holdfast`, and one API needs it
-
-        super().__init__(payload, session)
-        self.loop = asyncio.get_running_loop()
-        self._woken: asyncio.Future[None] | None = None
-
-    def wake(self) -> None:
-        """Let the task go on; in its own event loop's thread."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    async def wait(self, timeout_s: float) -> None:
-        """Until it is woken, or the time is over."""
-        self._woken = self.loop.create_future()
-        if self.settled or self.leads is not None:
-            return  # it was woken before it could wait
-        timer = self.loop.call_later(timeout_s, self.wake)
-        try:
-            await self._woken
-        finally:
-            timer.cancel()
-
-
 class Group:
     """Writes that are carried out together, by the one of them that leads or has led before."""
 
-    __slots__ = ("begun_s", "leader", "members", "sent", "sessions")
+    __slots__ = ("begun_s", "carried", "leader", "members", "sent", "sessions")
 
     def __init__(self, leader: Write, members: list[Write]) -> None:
         self.leader, self.members = leader, members
@@ -134,6 +41,8 @@ class Group:
         self.begun_s = time.monotonic()
         self.sent = False
         """Whether anything of it may have reached the engine."""
+        self.carried = False
+        """Whether the one who carries groups out for tasks has taken it."""
 
 
 class GroupCommit:
@@ -192,7 +101,9 @@ class GroupCommit:
     ) -> Any:
         """The same for the tasks of one event loop."""
         try:
-            group = self.enter(write)
+            if (group := self.enter(write)) is not None:
+                await write.next_turn()  # tasks that were woken together come together
+                group = self.gather(write, group)
             while True:
                 if group is not None:
                     try:
@@ -238,11 +149,14 @@ class GroupCommit:
             self._waiting.append(write)
         return None
 
-    def gather(self, write: Write, group: Group) -> Group:
-        """The group with those who have queued up since it was formed."""
+    def gather(self, write: Write, group: Group) -> Group | None:
+        """The group with those who have queued up since; None if it has been carried out, or is."""
         with self._changing:
-            larger = self._take(write, group.members)
-            return group if larger is None else self._begin(write, larger)
+            if group.carried or self._under_way.get(write) is not group:
+                return None
+            group = self._begin(write, self._take(write, group.members) or group)
+            group.carried = True
+            return group
 
     def leave(self, write: Write, *, stay: bool = False) -> Group | None:
         """A group is back: wake those who have an outcome, and send those who wait on their way.
@@ -254,7 +168,7 @@ class GroupCommit:
             group = self._under_way.pop(write, None)
             done = [] if group is None else self._finish(group)
             if stay and self._has_room() and (mine := self._take(write)):
-                self._begin(write, mine)
+                self._begin(write, mine).carried = True
             leaders = self._send()
         self._wake(done)
         self._wake(leaders)
@@ -281,12 +195,13 @@ class GroupCommit:
         return None
 
     def withdraw(self, write: Write) -> Group | None:
-        """Its caller stops waiting: take it back if it waits. If it was to lead, somebody must."""
+        """Its caller stops waiting: take it back if it waits. If it leads, somebody else must."""
         with self._changing:
             if write.leads is not None:
                 return self._begin(write, write.leads)
             self._withdraw(write)
-            return None
+            group = self._under_way.get(write)
+            return None if group is None or group.carried else group
 
     def close(self) -> None:
         """What comes from now on is refused; what waits is still carried out."""
@@ -414,7 +329,8 @@ class GroupCommit:
         stay: deque[Write] = deque()
         size = sum(self._size(write.payload) for write in first)
         groups = list(self._under_way.values()) if self._by_session else ()
-        busy: set[bytes] = set().union(*(group.sessions for group in groups))
+        others = (group.sessions for group in groups if group.leader is not leader)
+        busy: set[bytes] = set().union(*others)
         for write in self._waiting:
             if write.session in busy or (members and not self._fits(members, write, size)):
                 stay.append(write)
@@ -434,12 +350,6 @@ class GroupCommit:
         if write.alone or members[0].alone:
             return write.session == members[0].session
         return True
-
-
-def wake_each(writes: Iterable[Write]) -> None:
-    """Let each of them look again."""
-    for write in writes:
-        write.wake()
 
 
 def _operation(write: Write) -> str:

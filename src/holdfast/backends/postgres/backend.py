@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
+from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.command_steps import Ask, CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
@@ -19,6 +19,7 @@ from holdfast.backends.postgres.migration import Promise, make_index_anew
 from holdfast.backends.postgres.pool import AsyncPool, Pool
 from holdfast.backends.postgres.replicas import Replicas
 from holdfast.backends.postgres.statements import Request, Requests, Rows
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Append, Command, Settings
 from holdfast.errors import OutcomeUnknown, StoreClosed
 from holdfast.model import Durability

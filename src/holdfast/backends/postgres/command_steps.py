@@ -13,7 +13,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from holdfast.backends.group_commit import Write
 from holdfast.backends.postgres import statements as answers
 from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended
 from holdfast.backends.postgres.index import (
@@ -25,6 +24,7 @@ from holdfast.backends.postgres.index import (
 )
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
 from holdfast.backends.postgres.statements import READS, Request, Requests, Rows
+from holdfast.backends.writes import Write
 from holdfast.commands import (
     Append,
     Command,

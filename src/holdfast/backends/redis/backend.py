@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
-from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
+from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.redis.address import Address, Target
 from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
@@ -18,6 +18,7 @@ from holdfast.backends.redis.durability import Level
 from holdfast.backends.redis.errors import BACKEND
 from holdfast.backends.redis.statements import Request, request_for
 from holdfast.backends.slots import Slots
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Command, ImportSession, Names
 from holdfast.errors import EngineUnreachable, StoreClosed
 from holdfast.model import Durability

@@ -11,20 +11,12 @@ from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 import apsw
 
-from holdfast.backends.group_commit import (
-    LOOK_S,
-    Group,
-    GroupCommit,
-    TaskWrite,
-    ThreadWrite,
-    Write,
-    wake_each,
-)
+from holdfast.backends.group_commit import LOOK_S, Group, GroupCommit
 from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.durability import (
@@ -39,6 +31,7 @@ from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
 from holdfast.backends.sqlite.writer import Displaced, Pending, Writer
+from holdfast.backends.writes import TaskWrite, ThreadWrite, Write, wake_each
 from holdfast.commands import Command
 from holdfast.errors import (
     EngineUnreachable,
@@ -238,17 +231,24 @@ class SqliteBackend(SqliteSetup):
 
     def _lead(self, write: Write, group: Group) -> None:
         """In the thread, which waits for work until the store is closed."""
-        if self._thread is None:
-            name = "holdfast-sqlite-writer"
-            self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._thread.start()
         self._for_tasks.put((write, group))
+        if self._thread is not None and self._thread.is_alive():
+            return
+        name = "holdfast-sqlite-writer"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # there can be no more threads: then the event loop has to wait
+            self._work(for_ever=False)
 
-    def _work(self) -> None:
-        while (work := self._for_tasks.get()) is not None:
-            write, group = work
-            group = self._group.gather(write, group)
-            self._group.lead(write, group, self._carry, until_s=math.inf)
+    def _work(self, *, for_ever: bool = True) -> None:
+        """An interrupt may put work in twice, and start a second thread: a group is taken once."""
+        with suppress(Empty):
+            while (work := self._for_tasks.get(block=for_ever)) is not None:
+                write, group = work
+                taken = self._group.gather(write, group)
+                self._group.lead(write, taken, self._carry, until_s=math.inf)
+            self._for_tasks.put(None)  # for another thread
 
     def _wake(self, writes: Iterable[Write]) -> None:
         """Threads one by one, each event loop once for all of its writes."""
