@@ -25,7 +25,7 @@ SCHEMES: Final = {"redis": False, "valkey": False, "rediss": True, "valkeys": Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Server:
     """Where an engine listens."""
 
     host: str
@@ -37,10 +37,10 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Address:
     """What to connect to, and how."""
 
-    seeds: tuple[Address, ...]
+    seeds: tuple[Server, ...]
     namespace: bytes
     require: Durability
     tls: bool = False
@@ -58,8 +58,8 @@ class Target:
     pool_timeout_s: float = 10.0
 
 
-def target_of(asked: Settings) -> Target:
-    """The target of a URL, or `UsageError` naming what is wrong, never the whole URL."""
+def read_address(asked: Settings) -> Address:
+    """The address that a URL stands for, or `UsageError` naming what is wrong, never the whole URL."""
     if asked.replicas:
         raise Refused(
             "this backend reads from the primary only, so that no answer is stale. Leave replicas "
@@ -76,7 +76,7 @@ def target_of(asked: Settings) -> Target:
         **_place(url, base, mode),
         **options,
     }
-    return Target(**settings)
+    return Address(**settings)
 
 
 def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
@@ -87,9 +87,9 @@ def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
         "password": unquote(password) or None,
     }
     if base == "unix":
-        return found | {"seeds": (Address("", 0, unquote(url.path)),)}
+        return found | {"seeds": (Server("", 0, unquote(url.path)),)}
     port = SENTINEL_PORT if mode == "sentinel" else PORT
-    found["seeds"] = tuple(_address(host, port) for host in hosts.split(","))
+    found["seeds"] = tuple(_server(host, port) for host in hosts.split(","))
     parts = [unquote(part) for part in url.path.split("/") if part]
     if mode == "sentinel":
         if not parts:
@@ -104,10 +104,10 @@ def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
     return found
 
 
-def _address(host: str, default: int) -> Address:
+def _server(host: str, default: int) -> Server:
     try:
         parts = urlsplit(f"//{host}")
-        return Address(parts.hostname or "localhost", parts.port or default)
+        return Server(parts.hostname or "localhost", parts.port or default)
     except ValueError as error:
         raise UsageError(f"a port must be a number up to 65535, as in {default}") from error
 

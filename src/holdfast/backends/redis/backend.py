@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, Write
-from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
 from holdfast.backends.redis.durability import Level
@@ -36,7 +36,7 @@ class RedisSetup:
     durability: Durability
     _levels: Sequence[Level]
     _engine: Engine
-    _groups: dict[Address | None, GroupCommit]
+    _groups: dict[Server | None, GroupCommit]
     _closed = False
 
     def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the level knows what was asked
@@ -69,9 +69,9 @@ class RedisSetup:
 
     def _group_for(self, request: Request) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
-        pool, target = self._engine.pool, self._engine.target
-        address = pool.known_place(request.slot) if pool.is_cluster else None
-        group = self._groups.get(address)
+        pool, address = self._engine.pool, self._engine.address
+        server = pool.known_place(request.slot) if pool.is_cluster else None
+        group = self._groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
             waits = any(level.wait_disk or level.wait_replica for level in self._levels)
@@ -80,10 +80,10 @@ class RedisSetup:
                 under_way_max=2 if waits else 1,
                 bytes_max=GROUP_BYTES_MAX,
                 size=lambda request: request.size,
-                queue_timeout_s=target.pool_timeout_s,
-                outcome_timeout_s=OUTCOME_REPLIES * target.reply_timeout_s,
+                queue_timeout_s=address.pool_timeout_s,
+                outcome_timeout_s=OUTCOME_REPLIES * address.reply_timeout_s,
             )
-            group = self._groups.setdefault(address, group)
+            group = self._groups.setdefault(server, group)
         return group
 
     def _close_groups(self) -> float:
@@ -91,7 +91,7 @@ class RedisSetup:
         self._closed = True
         for group in list(self._groups.values()):
             group.close()
-        return time.monotonic() + 2 * self._engine.target.reply_timeout_s
+        return time.monotonic() + 2 * self._engine.address.reply_timeout_s
 
     def _is_idle(self) -> bool:
         return all(group.is_idle() for group in list(self._groups.values()))
@@ -107,9 +107,9 @@ def _settle(writes: Sequence[Write]) -> None:
 class RedisBackend(RedisSetup):
     """Commands on Redis for every thread of this process; a forked child gets its own connections."""
 
-    def __init__(self, target: Target) -> None:
-        self._engine = Engine(target)
-        self._driver = Driver(target)
+    def __init__(self, address: Address) -> None:
+        self._engine = Engine(address)
+        self._driver = Driver(address)
         self._forking = threading.Lock()
         self._begin()
         try:
@@ -140,10 +140,10 @@ class RedisBackend(RedisSetup):
         self._driver.run(self._engine.pool.close())
 
     def _begin(self) -> None:
-        target = self._engine.target
+        address = self._engine.address
         self._process = os.getpid()
         self._closed = False
-        self._turns = Slots(target.connections_max)
+        self._turns = Slots(address.connections_max)
         self._groups = {}
 
     def _carry(self, writes: Sequence[Write]) -> None:
@@ -154,8 +154,8 @@ class RedisBackend(RedisSetup):
         """In turn: at most so many connections at a time."""
         holder = object()
         try:
-            if not self._turns.take(holder, self._engine.target.pool_timeout_s):
-                raise _busy(self._engine.target)
+            if not self._turns.take(holder, self._engine.address.pool_timeout_s):
+                raise _busy(self._engine.address)
             return self._driver.run(steps)
         finally:
             self._turns.held.pop(holder, None)
@@ -174,11 +174,11 @@ class RedisBackend(RedisSetup):
 class AsyncRedisBackend(RedisSetup):
     """The same for the tasks of one event loop."""
 
-    def __init__(self, target: Target) -> None:
-        self._engine = Engine(target)
-        self._driver = AsyncDriver(target)
+    def __init__(self, address: Address) -> None:
+        self._engine = Engine(address)
+        self._driver = AsyncDriver(address)
         self._process = os.getpid()
-        self._turns = asyncio.Semaphore(target.connections_max)
+        self._turns = asyncio.Semaphore(address.connections_max)
         self._groups = {}
 
     async def open(self) -> None:
@@ -223,19 +223,19 @@ class AsyncRedisBackend(RedisSetup):
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._engine.target.pool_timeout_s):
+            async with asyncio.timeout(self._engine.address.pool_timeout_s):
                 await self._turns.acquire()
         except TimeoutError:
-            raise _busy(self._engine.target) from None
+            raise _busy(self._engine.address) from None
         try:
             yield
         finally:
             self._turns.release()
 
 
-def _busy(target: Target) -> EngineUnreachable:
+def _busy(address: Address) -> EngineUnreachable:
     return EngineUnreachable(
-        f"all {target.connections_max} connections were busy for {target.pool_timeout_s:g} s. "
+        f"all {address.connections_max} connections were busy for {address.pool_timeout_s:g} s. "
         "Nothing was sent. Try again, or raise connections_max in the URL",
         backend=BACKEND,
     )

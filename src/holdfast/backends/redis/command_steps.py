@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
 from holdfast.backends.redis.durability import Level, changed, decide
 from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
@@ -50,10 +50,10 @@ WAIT_SHARE: Final = 0.8
 class Engine:
     """Carries out requests; each one is settled, with its result or its error, and none both."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.keys = Keys(target.namespace)
-        self.pool = Pool(target)
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.keys = Keys(address.namespace)
+        self.pool = Pool(address)
         self._listing = Listing(self.keys, self.carry)
 
     def carry(self, requests: Sequence[Request]) -> Steps[None]:
@@ -67,8 +67,8 @@ class Engine:
             except HoldfastError as error:
                 _settle_all(todo, error)
                 return
-            for address, some in places.items():
-                yield from self._exchange(address, some, last=attempt > 0)
+            for server, some in places.items():
+                yield from self._exchange(server, some, last=attempt > 0)
             yield from self._index([request for request in todo if request.indexed is None])
             moving = max((request.tries for request in todo if not request.settled), default=0)
             if moving:
@@ -118,28 +118,28 @@ class Engine:
             yield from self.carry([stage])
             stage.outcome()
 
-    def _places(self, requests: Sequence[Request]) -> Steps[dict[Address, list[Request]]]:
-        places: dict[Address, list[Request]] = {}
+    def _places(self, requests: Sequence[Request]) -> Steps[dict[Server, list[Request]]]:
+        places: dict[Server, list[Request]] = {}
         for request in requests:
-            address = request.address
-            if address is None:
+            server = request.server
+            if server is None:
                 slot = request.slot if self.pool.is_cluster else None
-                address = yield from self.pool.place(slot)
-            places.setdefault(address, []).append(request)
+                server = yield from self.pool.place(slot)
+            places.setdefault(server, []).append(request)
         return places
 
-    def _exchange(self, address: Address, requests: list[Request], *, last: bool) -> Steps[None]:
+    def _exchange(self, server: Server, requests: list[Request], *, last: bool) -> Steps[None]:
         """Send requests to one engine and settle those that it answered."""
         writes = any(request.writes for request in requests)
         try:
-            link = yield from self.pool.borrow(address)
+            link = yield from self.pool.borrow(server)
         except HoldfastError as error:
             self.pool.doubt()
             if last or not self.pool.has_failover or isinstance(error, Refused):
                 _settle_all(requests, error)
             return
         level = link.level
-        if level is None or (writes and level.durability < self.target.require):
+        if level is None or (writes and level.durability < self.address.require):
             yield from self.pool.give_back(link)
             _settle_all(requests, self._too_low(link))
             return
@@ -175,11 +175,11 @@ class Engine:
             link.unchanged = replies[0]  # the same words again need not be understood again
             return level, None
         link.checked_s = 0.0  # before the next write it is looked at closely
-        now = decide(seen, self.target.require, self.target.stated)
+        now = decide(seen, self.address.require, self.address.stated)
         waited = level.wait_disk or not now.wait_disk
         if now.durability >= level.durability and waited:
             return level, None
-        if now.durability >= self.target.require and waited:
+        if now.durability >= self.address.require and waited:
             return now, None
         return level, (
             f"its settings were changed, and it keeps {now.durability.name} at most now: "
@@ -190,14 +190,14 @@ class Engine:
         """The engine's configuration was changed, or it was started again with another one."""
         level = link.level or Level(Durability.MEMORY)
         return Refused(
-            f"{link.address} keeps {level.durability.name} at most now, and "
-            f"{self.target.require.name} is required: {level.weakness}. Nothing was written",
+            f"{link.server} keeps {level.durability.name} at most now, and "
+            f"{self.address.require.name} is required: {level.weakness}. Nothing was written",
             backend=BACKEND,
         )
 
     def _waits(self, level: Level) -> list[bytes]:
         """What is to be waited for after writes, for all of them at once."""
-        timeout_ms = b"%d" % (self.target.reply_timeout_s * WAIT_SHARE * 1000)
+        timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
         if level.wait_replica:
             waits.append(pack([b"WAIT", b"1", timeout_ms]))
@@ -207,7 +207,7 @@ class Engine:
 
     def _answer(self, request: Request, reply: Any, level: Level, *, last: bool) -> None:
         """Settle a request, unless the reply says that nothing was done yet and how to go on."""
-        request.address, request.asking = None, False
+        request.server, request.asking = None, False
         if isinstance(reply, Exception):
             self._refused(request, reply, last=last)
         elif request.name is not None and (ticket := ticket_of(reply)) is not None:
@@ -225,7 +225,7 @@ class Engine:
         elif code == "MOVED" and self.pool.is_cluster:
             self.pool.doubt()
         elif code == "ASK" and self.pool.is_cluster:
-            request.asking, request.address = True, _asked_address(error)
+            request.asking, request.server = True, _asked_server(error)
         elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
             request.tries += 1
         elif code == "READONLY" and self.pool.has_failover and not last:
@@ -299,10 +299,10 @@ def _not_indexed(error: BaseException, operation: str) -> HoldfastError:
     return ours
 
 
-def _asked_address(error: Exception) -> Address:
+def _asked_server(error: Exception) -> Server:
     """`ASK 3999 host:port`; the driver may have cut the code off."""
     host, _, port = str(error).split()[-1].rpartition(":")
-    return Address(host, int(port))
+    return Server(host, int(port))
 
 
 def _pieces(words: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -48,8 +48,8 @@ class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
-        "name", "operation", "parse", "plain", "result", "script", "settled", "ticket", "tries", "writes",
+        "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
+        "name", "operation", "parse", "plain", "result", "script", "server", "settled", "ticket", "tries", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +81,7 @@ class Request:
         self.declared = declared
         self.asking = self.plain = False
         self.tries = 0
-        self.address: Any = None
+        self.server: Any = None
         self.settled = False
         self.result: Any = None
         self.error: BaseException | None = None
