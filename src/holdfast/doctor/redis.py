@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.backends.redis import durability as levels
+from holdfast.backends.redis import durability
 from holdfast.backends.redis.address import Address, Server, read_address
 from holdfast.backends.redis.driver import Driver, Link, Open, Shut, Steps, Talk
 from holdfast.backends.redis.errors import Lost, mapped
@@ -43,26 +43,26 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     address = read_address(Settings(url, namespace, Durability.MEMORY))
     wait_s = budget.question_s
     address = replace(address, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
-    edge, nodes = Driver(address), Pool(address)
-    first = edge.run(nodes.place(0 if address.cluster else None))
-    nodes.is_cluster = edge.run(_is_cluster(first))
-    places = _primaries(edge, nodes) if nodes.is_cluster else [first]
-    names = edge.run(_names(nodes, Keys(address.namespace), places[0]))
-    if not nodes.is_cluster:
-        return edge.run(_Look(address, first, budget).steps(names))
-    looks = {server: _there(nodes, names, server) for server in places[:NODES_MAX]}
+    driver, pool = Driver(address), Pool(address)
+    first = driver.run(pool.place(0 if address.cluster else None))
+    pool.is_cluster = driver.run(_is_cluster(first))
+    places = _primaries(driver, pool) if pool.is_cluster else [first]
+    names = driver.run(_names(pool, Keys(address.namespace), places[0]))
+    if not pool.is_cluster:
+        return driver.run(_Look(address, first, budget).steps(names))
+    looks = {server: _there(pool, names, server) for server in places[:NODES_MAX]}
     unseen = [Audit("redis", str(server), unseen=(_NOT_ASKED,)) for server in places[NODES_MAX:]]
-    return joined([*(_node(edge, address, budget, *one) for one in looks.items()), *unseen])
+    return joined([*(_node(driver, address, budget, *one) for one in looks.items()), *unseen])
 
 
 def _node(
-    edge: Driver, address: Address, budget: Budget, server: Server, names: list[bytes] | Exception
+    driver: Driver, address: Address, budget: Budget, server: Server, names: list[bytes] | Exception
 ) -> Audit:
     """One node of a cluster; one that is away, or came too late, hides nothing of the others."""
     if budget.is_spent:
         return Audit("redis", str(server), unseen=(_NOT_ASKED,))
     try:
-        return edge.run(_Look(address, server, budget).steps(names))
+        return driver.run(_Look(address, server, budget).steps(names))
     except EngineUnreachable as error:
         return Audit("redis", str(server), unseen=(str(error),))
 
@@ -74,33 +74,33 @@ def _is_cluster(server: Server) -> Steps[bool]:
     return not isinstance(told, Exception) and b"cluster_enabled:1" in told
 
 
-def _primaries(edge: Driver, nodes: Pool) -> list[Server]:
+def _primaries(driver: Driver, pool: Pool) -> list[Server]:
     """Every primary of a cluster; the node that was named, where no slots are served yet."""
-    named = nodes.address.seeds[0]
+    named = pool.address.seeds[0]
     try:
-        edge.run(nodes.place(0))
+        driver.run(pool.place(0))
     except EngineUnreachable:
         return [named]
-    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {None}
+    found = {pool.known_place(slot) for slot in range(SLOTS)} - {None}
     return sorted((server for server in found if server), key=str) or [named]
 
 
-def _names(nodes: Pool, keys: Keys, place: Server) -> Steps[list[bytes] | Exception]:
+def _names(pool: Pool, keys: Keys, place: Server) -> Steps[list[bytes] | Exception]:
     """Some sessions of our own store, from the node that has the index of them."""
-    link = yield Open(nodes.known_place(slot_of(keys.index)) or place)
+    link = yield Open(pool.known_place(slot_of(keys.index)) or place)
     [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
     yield Shut(link)
     found: list[bytes] | Exception = names
     return found
 
 
-def _there(nodes: Pool, names: list[bytes] | Exception, server: Server) -> list[bytes] | Exception:
+def _there(pool: Pool, names: list[bytes] | Exception, server: Server) -> list[bytes] | Exception:
     """Those whose records are on this node."""
-    if not nodes.is_cluster or isinstance(names, Exception):
+    if not pool.is_cluster or isinstance(names, Exception):
         return names
-    keys = Keys(nodes.address.namespace)
+    keys = Keys(pool.address.namespace)
     slots = {name: slot_of(keys.session(name)[0]) for name in names}
-    return [name for name, slot in slots.items() if nodes.known_place(slot) in (server, None)]
+    return [name for name, slot in slots.items() if pool.known_place(slot) in (server, None)]
 
 
 class _Look:
@@ -128,7 +128,7 @@ class _Look:
         names = redis_rules.CONFIG
         questions = [(b"INFO",), *((b"CONFIG", b"GET", name.encode()) for name in names)]
         told, *pairs = yield from _ask(link, questions)
-        info = None if isinstance(told, Exception) else levels.parse_info(told)
+        info = None if isinstance(told, Exception) else durability.parse_info(told)
         if info is None:
             self._unseen.append(f"INFO: {told}")
         config: dict[str, str] = {}
@@ -237,15 +237,15 @@ class _Look:
             facts=facts,
             unseen=_grouped(self._unseen),
             measures=tuple(measures),
-            ours=self._level(seen),
+            ours=self._durability(seen),
         )
 
-    def _level(self, seen: RedisSeen) -> Durability | None:
+    def _durability(self, seen: RedisSeen) -> Durability | None:
         """Without trying WAITAOF, which takes a write: it may be more, never less."""
         if seen.config is None and self._address.stated is None:
             return None
-        known = levels.Seen(seen.config, seen.info)
-        return levels.decide(known, Durability.DISK, self._address.stated).durability
+        known = durability.Seen(seen.config, seen.info)
+        return durability.decide(known, Durability.DISK, self._address.stated).durability
 
 
 def _facts(seen: RedisSeen) -> dict[str, str]:

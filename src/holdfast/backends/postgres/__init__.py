@@ -39,5 +39,5 @@ def open_backend(asked: Settings) -> PostgresBackend:
 
 
 async def open_backend_async(asked: Settings) -> AsyncPostgresBackend:
-    """The same for the async door; opening is done once, in a thread."""
+    """The same for the async API; opening is done once, in a thread."""
     return AsyncPostgresBackend(asked, *await asyncio.to_thread(_open, asked))

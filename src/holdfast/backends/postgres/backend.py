@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: two doors that send what a course asks for, and decide nothing."""
+"""The store on PostgreSQL: a sync and an async API that send what the steps ask for, and decide nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TURNS: Final = 2
 
 
 class PostgresSetup:
-    """What both doors know of the server, and what its settings mean for what an ack survives."""
+    """What both APIs know of the server, and what its settings mean for what an ack survives."""
 
     name = BACKEND
 
@@ -72,7 +72,7 @@ class PostgresSetup:
         self._closed = False
 
     def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept, and the setting to change."""
+        """Why more than `durability` cannot be kept, and the setting to change."""
         return self._settings.weakness(require)
 
     def risk(self) -> str | None:
@@ -186,7 +186,7 @@ class AsyncPostgresBackend(PostgresSetup):
         return None
 
     async def _ask(self, step: Ask) -> Rows:
-        async with self._servers[step.server].lend(step.statement.operation) as link:
+        async with self._servers[step.server].borrow(step.statement.operation) as link:
             return await _run_async(link, step.statement)
 
 

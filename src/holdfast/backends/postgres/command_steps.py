@@ -1,7 +1,7 @@
-"""What to ask of which server, in what order, and what to make of it. Pure, for both doors.
+"""What to ask of which server, in what order, and what to make of it. Pure, for both APIs.
 
-A course is a generator: it yields `Ask` and is sent rows, or has an error thrown into it; it
-yields `Rest` to wait a little. Neither door decides anything.
+Steps are a generator: it yields `Ask` and is sent rows, or has an error thrown into it; it
+yields `Rest` to wait a little. Neither API decides anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,7 @@ from holdfast.commands import (
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Candidate, Search
+from holdfast.runner import StepsOf
 
 R = TypeVar("R")
 
@@ -67,11 +68,11 @@ class Rest:
     seconds: float
 
 
-Steps = Generator[Ask | Rest, Any, R]
+Steps = StepsOf[Ask | Rest, R]
 
 
 class CommandSteps:
-    """Each command as a course, with what a store remembers between them."""
+    """Each command as steps, with what a store remembers between them."""
 
     def __init__(
         self, statements: Statements, replicas: Replicas, vector_types: str | None = None
@@ -83,7 +84,7 @@ class CommandSteps:
         self._sweep_at_s = 0.0
 
     def of(self, command: Command[Any]) -> Steps[Any]:
-        """The course of any command but an append, which goes with others."""
+        """The steps of any command but an append, which goes with others."""
         if isinstance(command, Read):
             return self._read(command)
         if isinstance(command, Rewrite):
@@ -91,7 +92,7 @@ class CommandSteps:
         if isinstance(command, Forget):
             return self._forget(command)
         if isinstance(command, ImportSession):
-            return self._put(command)
+            return self._import_session(command)
         return self._of_memory(command)
 
     def _of_memory(self, command: Command[Any]) -> Steps[Any]:
@@ -144,12 +145,14 @@ class CommandSteps:
         yield from self._after_write([])
         return answers.removed(rows)
 
-    def _put(self, command: ImportSession) -> Steps[bool]:
-        [(written,)] = yield from _ask(PRIMARY, self._statements.put(command))
+    def _import_session(self, command: ImportSession) -> Steps[bool]:
+        [(written,)] = yield from _ask(PRIMARY, self._statements.import_session(command))
         if written:
             yield from self._after_write([])
             return True
-        there = answers.copied((yield from _ask(PRIMARY, self._statements.take(command.session))))
+        there = answers.copied(
+            (yield from _ask(PRIMARY, self._statements.export_session(command.session)))
+        )
         return not is_there(there, command.copy, backend=BACKEND)
 
     def _derive(self, command: Derive) -> Steps[Written]:
@@ -175,7 +178,7 @@ class CommandSteps:
             rows = yield Ask(PRIMARY, self._entries.search_near(command))
             candidates = found_near(rows)
             if candidates is None:
-                yield Ask(PRIMARY, self._entries.follow_near(command))
+                yield Ask(PRIMARY, self._entries.fill_near(command))
         except HoldfastError:
             self._near_at_s = time.monotonic() + NEAR_AVOID_S
             return None

@@ -44,7 +44,7 @@ class _Watched:
 
 
 class Link(_Watched, psycopg.Connection[Any]):
-    """For the sync door."""
+    """For the sync API."""
 
     def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
         """As psycopg's, with an end."""
@@ -52,7 +52,7 @@ class Link(_Watched, psycopg.Connection[Any]):
 
 
 class AsyncLink(_Watched, psycopg.AsyncConnection[Any]):
-    """For the async door."""
+    """For the async API."""
 
     async def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
         """As psycopg's, with an end."""

@@ -36,7 +36,7 @@ class ServerSettings:
         return Durability.DISK
 
     def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept, and the setting to change."""
+        """Why more than `durability` cannot be kept, and the setting to change."""
         if self.unlogged:
             return (
                 f"the table(s) {self.unlogged} are UNLOGGED and emptied after a crash. "

@@ -94,9 +94,9 @@ class IndexStatements:
             command.operation,
         )
 
-    def follow_near(self, command: Search) -> Statement:
+    def fill_near(self, command: Search) -> Statement:
         """Bring pgvector's copy of this log on."""
-        return Statement(self._sql["follow_near"], (command.session,), command.operation)
+        return Statement(self._sql["fill_near"], (command.session,), command.operation)
 
 
 def _bits(sketch: bytes) -> str:

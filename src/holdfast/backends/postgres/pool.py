@@ -28,7 +28,7 @@ from holdfast.errors import EngineUnreachable, StoreClosed
 
 
 class Pool:
-    """For the sync door."""
+    """For the sync API."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -76,7 +76,7 @@ class Pool:
 
 
 class AsyncPool:
-    """For the async door, within one event loop."""
+    """For the async API, within one event loop."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -85,7 +85,7 @@ class AsyncPool:
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def lend(self, operation: str) -> AsyncIterator[AsyncLink]:
+    async def borrow(self, operation: str) -> AsyncIterator[AsyncLink]:
         """A connection for the length of a `with` block; one that breaks in it is thrown away."""
         await self._queue(operation)
         try:

@@ -55,7 +55,7 @@ class Statement:
 
 
 class Statements:
-    """Statements for one namespace in one schema, at one required level."""
+    """Statements for one namespace in one schema, at one required durability."""
 
     def __init__(
         self, schema: str, namespace: bytes, require: Durability, lock_timeout_ms: int
@@ -115,11 +115,11 @@ class Statements:
         """See `Forget`: the session, then the logs beside it, in one statement."""
         return self._write("forget", "forget", command.session, *sublogs_of(command.session))
 
-    def put(self, command: ImportSession) -> Statement:
+    def import_session(self, command: ImportSession) -> Statement:
         """See `ImportSession`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
         return self._write(
-            "put",
+            "import",
             "load",
             command.session,
             facts.state.value,
@@ -143,9 +143,9 @@ class Statements:
         values = (token, *self._page(command), EXPIRY_MARGIN_MS)
         return self._statement("read_at", *values, operation=command.operation)
 
-    def look(self, command: StatSession) -> Statement:
+    def stat(self, command: StatSession) -> Statement:
         """See `StatSession`."""
-        return self._statement("look", command.session, operation="stat")
+        return self._statement("stat", command.session, operation="stat")
 
     def names(self, command: Names) -> Statement:
         """See `Names`. No UTF-8 holds the byte 255, so it bounds every prefix."""
@@ -153,9 +153,9 @@ class Statements:
         values = (*bounds, command.gone, command.limit)
         return self._statement("names", *values, operation=command.operation)
 
-    def take(self, session: bytes) -> Statement:
+    def export_session(self, session: bytes) -> Statement:
         """See `ExportSession`."""
-        return self._statement("take", session, operation="export")
+        return self._statement("export", session, operation="export")
 
     def sweep(self, messages_max: int) -> Statement:
         """Free the room of an expired session."""
@@ -282,8 +282,8 @@ def names(rows: Rows) -> list[bytes]:
 
 
 READS: Final[dict[type[Command[Any]], Any]] = {
-    StatSession: (lambda statements, command: statements.look(command), facts),
+    StatSession: (lambda statements, command: statements.stat(command), facts),
     Names: (lambda statements, command: statements.names(command), names),
-    ExportSession: (lambda statements, command: statements.take(command.session), copied),
+    ExportSession: (lambda statements, command: statements.export_session(command.session), copied),
 }
 """Reads that are one statement on the primary: how they are asked, and what the rows mean."""

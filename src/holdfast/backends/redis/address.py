@@ -123,7 +123,7 @@ def _options(url: SplitResult) -> dict[str, Any]:
         elif name in {"db", "connections_max"}:
             found[name] = _whole(name, value)
         elif name == "durability":
-            found["stated"] = _level(value)
+            found["stated"] = _durability(value)
         else:
             raise UsageError(f"redis does not know the option {name}; it knows {', '.join(KNOWN)}")
     return found | {"tls_options": tuple(tls)}
@@ -146,8 +146,8 @@ def _whole(name: str, value: str) -> int:
     return int(value)
 
 
-def _level(value: str) -> Durability:
-    levels = {level.name.lower(): level for level in Durability if level < Durability.REPLICA}
-    if value not in levels:
-        raise UsageError(f"durability must be one of {', '.join(levels)}, not {value!r}")
-    return levels[value]
+def _durability(value: str) -> Durability:
+    known = {one.name.lower(): one for one in Durability if one < Durability.REPLICA}
+    if value not in known:
+        raise UsageError(f"durability must be one of {', '.join(known)}, not {value!r}")
+    return known[value]

@@ -14,7 +14,7 @@ from holdfast.backends.group_commit import GroupCommit, TaskWrite, ThreadWrite, 
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
-from holdfast.backends.redis.durability import Level
+from holdfast.backends.redis.durability import Assessment
 from holdfast.backends.redis.errors import BACKEND
 from holdfast.backends.redis.statements import Request, request_for
 from holdfast.backends.slots import Slots
@@ -34,20 +34,20 @@ class RedisSetup:
 
     name = BACKEND
     durability: Durability
-    _levels: Sequence[Level]
+    _assessments: Sequence[Assessment]
     _engine: Engine
     _groups: dict[Server | None, GroupCommit]
     _closed = False
 
-    def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the level knows what was asked
-        """Why a level above `durability` cannot be kept, and the setting to change."""
-        return min(self._levels, key=lambda level: level.durability).weakness
+    def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the assessment knows what was asked
+        """Why more than `durability` cannot be kept, and the setting to change."""
+        return min(self._assessments, key=lambda assessment: assessment.durability).weakness
 
     def risk(self) -> str | None:
         """What was stated and not seen; and a failover that may lose what was acknowledged."""
-        for level in self._levels:
-            if level.risk:
-                return level.risk
+        for assessment in self._assessments:
+            if assessment.risk:
+                return assessment.risk
         if self._engine.pool.may_promote and self.durability < Durability.REPLICA:
             return (
                 "a failover may make a replica the primary that has not received the last "
@@ -55,16 +55,16 @@ class RedisSetup:
             )
         return None
 
-    def _take_levels(self, levels: Sequence[Level]) -> None:
-        self._levels = levels
-        self.durability = min(level.durability for level in levels)
+    def _note_assessments(self, assessments: Sequence[Assessment]) -> None:
+        self._assessments = assessments
+        self.durability = min(assessment.durability for assessment in assessments)
 
     def _special(self, command: Command[Any]) -> Steps[Any] | None:
         """Commands of more than one step."""
         if isinstance(command, Names):
             return self._engine.names(command)
         if isinstance(command, ImportSession):
-            return self._engine.put(command)
+            return self._engine.import_session(command)
         return None
 
     def _group_for(self, request: Request) -> GroupCommit:
@@ -74,7 +74,9 @@ class RedisSetup:
         group = self._groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
-            waits = any(level.wait_disk or level.wait_replica for level in self._levels)
+            waits = any(
+                assessment.wait_disk or assessment.wait_replica for assessment in self._assessments
+            )
             group = GroupCommit(
                 backend=BACKEND,
                 under_way_max=2 if waits else 1,
@@ -113,7 +115,7 @@ class RedisBackend(RedisSetup):
         self._forking = threading.Lock()
         self._begin()
         try:
-            self._take_levels(self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             self.close()
             raise
@@ -184,7 +186,7 @@ class AsyncRedisBackend(RedisSetup):
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
         try:
-            self._take_levels(await self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(await self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             await self.close()
             raise

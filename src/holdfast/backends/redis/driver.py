@@ -1,6 +1,6 @@
-"""The two edges: one waits for sockets, one awaits them. Nothing else differs between the doors.
+"""Two drivers: one waits for sockets, one awaits them. Nothing else differs between the APIs.
 
-All that is to be done is written once, as generators that yield `Ask`s (`engine.py`); an edge
+All that is to be done is written once, as generators that yield `Ask`s (`command_steps.py`); a driver
 carries them out.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import select
 import time
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,9 +19,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from holdfast.backends.redis.address import Address, Server
-from holdfast.backends.redis.durability import Level, Seen
+from holdfast.backends.redis.durability import Assessment, Seen
 from holdfast.backends.redis.errors import Lost, unreachable
-from holdfast.runner import run, run_async
+from holdfast.runner import StepsOf, run, run_async
 
 T = TypeVar("T")
 ENGINE_SAID = (
@@ -33,15 +32,15 @@ ENGINE_SAID = (
 
 
 class Link:
-    """One connection to one engine; `level` is what that engine was last seen to keep."""
+    """One connection to one engine; `assessment` is what that engine was last seen to keep."""
 
     __slots__ = (
-        "checked_s", "connection", "has_waitaof", "level", "recheck", "seen", "server", "unchanged",
+        "assessment", "checked_s", "connection", "has_waitaof", "recheck", "seen", "server", "unchanged",
     )  # fmt: skip
 
     def __init__(self, server: Server, connection: Any) -> None:
         self.server, self.connection = server, connection
-        self.level: Level | None = None
+        self.assessment: Assessment | None = None
         self.seen = Seen(None, None)
         self.recheck = b""
         self.unchanged: Any = None
@@ -89,7 +88,7 @@ class Rest:
 
 
 Ask = Open | Talk | Fresh | Shut | Rest
-Steps = Generator[Ask, Any, T]
+Steps = StepsOf[Ask, T]
 
 
 def talk(link: Link, payload: bytes, replies: int) -> Steps[list[Any]]:

@@ -1,6 +1,6 @@
 """Which engine to talk to, and connections to it: one server, behind sentinels, or a cluster.
 
-Everything here yields `Ask`s and never waits itself, so both doors share it.
+Everything here yields `Ask`s and never waits itself, so the sync and the async API share it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.backends.redis import durability as levels
+from holdfast.backends.redis import durability
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Fresh, Link, Open, Shut, Steps, talk
-from holdfast.backends.redis.durability import Level, Seen, Waitaof
+from holdfast.backends.redis.durability import Assessment, Seen, Waitaof
 from holdfast.backends.redis.errors import BACKEND, Lost, mapped
 from holdfast.backends.redis.keys import SLOTS, slot_of
 from holdfast.backends.redis.scripts import ALL
@@ -70,19 +70,19 @@ class Pool:
         if self.has_failover:
             self._slots = self._primary = None
 
-    def prepare(self) -> Steps[list[Level]]:
+    def prepare(self) -> Steps[list[Assessment]]:
         """Find the way, and what every primary keeps."""
         yield from self._find_way()
         if self._primary is not None:
-            level = yield from self._prepare_one(self._primary)
+            assessment = yield from self._prepare_one(self._primary)
             if not self.is_cluster:
-                return [level]
+                return [assessment]
         if self._slots is None:
             yield from self._find_slots()
-        found: list[Level] = []
+        found: list[Assessment] = []
         for server in sorted(set(filter(None, self._slots or ())), key=str):
-            level = yield from self._prepare_one(server)
-            found.append(level)
+            assessment = yield from self._prepare_one(server)
+            found.append(assessment)
         return found
 
     def borrow(self, server: Server) -> Steps[Link]:
@@ -127,37 +127,37 @@ class Pool:
                 return link
             yield Shut(link)
 
-    def _prepare_one(self, server: Server) -> Steps[Level]:
+    def _prepare_one(self, server: Server) -> Steps[Assessment]:
         """What one engine keeps; it knows our scripts afterwards, which spares a trip later."""
         link = yield from self.borrow(server)
         yield from _ask(link, [(b"SCRIPT", b"LOAD", script.source) for script in ALL])
         yield from self.give_back(link)
-        return link.level or Level(Durability.MEMORY)
+        return link.assessment or Assessment(Durability.MEMORY)
 
     def _check(self, link: Link) -> Steps[None]:
         """What the engine says of itself now; its configuration may have changed."""
-        questions = [*levels.QUESTIONS]
+        questions = [*durability.QUESTIONS]
         if not link.checked_s:
-            questions.append(levels.PROBE)
+            questions.append(durability.PROBE)
         replies = yield from _ask(link, questions)
         if not link.checked_s:
             link.has_waitaof = isinstance(replies.pop(), list)
-        seen = levels.seen_from(replies)
+        seen = durability.seen_from(replies)
         self._check_role(link, seen.info or {})
         require, stated = self.address.require, self.address.stated
-        link.level = levels.decide(seen, require, stated)
-        if link.level.durability < require and link.has_waitaof:
+        link.assessment = durability.decide(seen, require, stated)
+        if link.assessment.durability < require and link.has_waitaof:
             waitaof = yield from self._worth_of_waitaof(link, seen)
             seen = replace(seen, waitaof=waitaof)
-            link.level = levels.decide(seen, require, stated)
+            link.assessment = durability.decide(seen, require, stated)
         link.seen, link.checked_s = seen, time.monotonic()
-        link.recheck, link.unchanged = _packed(levels.recheck(seen)), None
+        link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
 
     def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
         """Found out once for every start of an engine."""
-        if not levels.may_wait(seen):
+        if not durability.may_wait(seen):
             return Waitaof.NONE
-        if levels.syncs_always(seen):
+        if durability.syncs_always(seen):
             return Waitaof.TRUE
         start = (link.server, (seen.info or {}).get("run_id", ""))
         if start not in self._worth:

@@ -13,6 +13,7 @@ local CHUNK = 1000 -- Lua cannot unpack many more arguments at once
 -- The index of this log; in its slot, since the braces of its name are the same.
 local function index_keys()
     local stem = string.sub(KEYS[1], 1, -5)
+    -- `followed` holds the position of the index; the name is that of stored data.
     return stem .. 'followed', stem .. 'entries', stem .. 'near', stem .. 'words'
 end
 
