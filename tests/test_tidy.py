@@ -28,7 +28,7 @@ RETIRED = {
     "door", "doors", "course", "courses", "lane", "lanes", "walk", "walks", "walker", "follow", "follows",
     "followed", "follower", "following", "mind", "minds", "edge", "edges", "lend", "lending",
 }  # fmt: skip
-"""Words with a better one in the vocabulary (docs/internals/map.md): none may be part of a name."""
+"""Words that a plainer one has replaced: none may be part of a name."""
 RETIRED_NAMES = {"Take", "Put", "Look", "Pick", "Promise", "Level", "Target", "Mind", "Requests"}
 PLAIN = ("backends", "recall", "integrations", "contract.py", "connection.py", "commands.py",
          "operations.py", "transfer.py", "transfer_checks.py", "runner.py", "model.py", "codec.py")  # fmt: skip

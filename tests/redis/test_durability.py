@@ -270,3 +270,12 @@ def test_a_wrong_password_is_refused_and_never_repeated(
 )
 def test_what_has_to_be_waited_for(seen: Seen, require: Durability, assessment: Assessment):
     assert decide(seen, require, None) == assessment
+
+
+def test_a_configuration_that_is_seen_in_part_is_hidden_and_not_sound():
+    """Some hosted engines answer CONFIG GET for a few names only."""
+    part = Seen({"appendfsync": "always"}, {})
+    assert decide(part, DISK, None).durability is Durability.MEMORY
+    stated = decide(part, DISK, DISK)
+    assert stated.durability is DISK
+    assert "was stated in the URL" in str(stated.risk)

@@ -44,7 +44,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     wait_s = budget.question_s
     address = replace(address, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
     driver, pool = Driver(address), Pool(address)
-    first = driver.run(pool.place(0 if address.cluster else None))
+    first = driver.run(pool.server_of(0 if address.cluster else None))
     pool.is_cluster = driver.run(_is_cluster(first))
     places = _primaries(driver, pool) if pool.is_cluster else [first]
     names = driver.run(_names(pool, Keys(address.namespace), places[0]))
@@ -78,16 +78,16 @@ def _primaries(driver: Driver, pool: Pool) -> list[Server]:
     """Every primary of a cluster; the node that was named, where no slots are served yet."""
     named = pool.address.seeds[0]
     try:
-        driver.run(pool.place(0))
+        driver.run(pool.server_of(0))
     except EngineUnreachable:
         return [named]
-    found = {pool.known_place(slot) for slot in range(SLOTS)} - {None}
+    found = {pool.known_server(slot) for slot in range(SLOTS)} - {None}
     return sorted((server for server in found if server), key=str) or [named]
 
 
 def _names(pool: Pool, keys: Keys, place: Server) -> Steps[list[bytes] | Exception]:
     """Some sessions of our own store, from the node that has the index of them."""
-    link = yield Open(pool.known_place(slot_of(keys.index)) or place)
+    link = yield Open(pool.known_server(slot_of(keys.index)) or place)
     [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
     yield Shut(link)
     found: list[bytes] | Exception = names
@@ -100,7 +100,7 @@ def _there(pool: Pool, names: list[bytes] | Exception, server: Server) -> list[b
         return names
     keys = Keys(pool.address.namespace)
     slots = {name: slot_of(keys.session(name)[0]) for name in names}
-    return [name for name, slot in slots.items() if pool.known_place(slot) in (server, None)]
+    return [name for name, slot in slots.items() if pool.known_server(slot) in (server, None)]
 
 
 class _Look:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.backends.redis.durability import KEEPS, SURVIVES, Persistence, persistence_of
+from holdfast.backends.redis.durability import KEEPS, KEPT, Persistence, persistence_of
 from holdfast.doctor import storage, ttl
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Storage
@@ -76,7 +76,7 @@ def persistence(seen: RedisSeen) -> Opinion:
 
 
 def _hazards(found: Persistence) -> tuple[Hazard, ...]:
-    survives = SURVIVES[found]
+    survives, _ = KEPT[found]
     killed = (Hazard.SIGKILL,) if survives < Durability.PROCESS else ()
     return (*killed, Hazard.POWER) if survives < Durability.DISK else ()
 

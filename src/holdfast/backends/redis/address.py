@@ -73,13 +73,13 @@ def read_address(asked: Settings) -> Address:
         "require": asked.require,
         "cluster": mode == "cluster",
         "tls": SCHEMES.get(base, False),
-        **_place(url, base, mode),
+        **_servers(url, base, mode),
         **options,
     }
     return Address(**settings)
 
 
-def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
+def _servers(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
     login, _, hosts = url.netloc.rpartition("@")
     username, _, password = login.partition(":")
     found: dict[str, Any] = {

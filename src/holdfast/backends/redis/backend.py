@@ -70,7 +70,7 @@ class RedisSetup:
     def _group_for(self, request: Request) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
         pool, address = self._engine.pool, self._engine.address
-        server = pool.known_place(request.slot) if pool.is_cluster else None
+        server = pool.known_server(request.slot) if pool.is_cluster else None
         group = self._groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.

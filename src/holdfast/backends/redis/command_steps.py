@@ -63,11 +63,11 @@ class Engine:
             if not todo:
                 return
             try:
-                places = yield from self._places(todo)
+                by_server = yield from self._by_server(todo)
             except HoldfastError as error:
                 _settle_all(todo, error)
                 return
-            for server, some in places.items():
+            for server, some in by_server.items():
                 yield from self._exchange(server, some, last=attempt > 0)
             yield from self._index([request for request in todo if request.indexed is None])
             moving = max((request.tries for request in todo if not request.settled), default=0)
@@ -118,15 +118,15 @@ class Engine:
             yield from self.carry([stage])
             stage.outcome()
 
-    def _places(self, requests: Sequence[Request]) -> Steps[dict[Server, list[Request]]]:
-        places: dict[Server, list[Request]] = {}
+    def _by_server(self, requests: Sequence[Request]) -> Steps[dict[Server, list[Request]]]:
+        by_server: dict[Server, list[Request]] = {}
         for request in requests:
             server = request.server
             if server is None:
                 slot = request.slot if self.pool.is_cluster else None
-                server = yield from self.pool.place(slot)
-            places.setdefault(server, []).append(request)
-        return places
+                server = yield from self.pool.server_of(slot)
+            by_server.setdefault(server, []).append(request)
+        return by_server
 
     def _exchange(self, server: Server, requests: list[Request], *, last: bool) -> Steps[None]:
         """Send requests to one engine and settle those that it answered."""

@@ -43,17 +43,6 @@ class Persistence(enum.Enum):
     SYNCED = "synced"
 
 
-SURVIVES: Final = {
-    Persistence.SNAPSHOTS: Durability.MEMORY,
-    # While a sync is under way the engine answers before it writes: SIGKILL takes that, too.
-    Persistence.EVERY_SECOND: Durability.MEMORY,
-    Persistence.UNSYNCED: Durability.PROCESS,
-    Persistence.NOT_ON_REWRITE: Durability.PROCESS,
-    Persistence.SYNCED: Durability.DISK,
-}
-"""What a plain reply survives. The backend and the doctor decide by this table."""
-
-
 def persistence_of(config: Mapping[str, str] | None, info: Mapping[str, str] | None) -> Persistence:
     """How an engine keeps what it has acknowledged, from what it says of itself."""
     config = config or {}
@@ -201,43 +190,57 @@ def _evicting(seen: Seen) -> str:
     )
 
 
-def _persistence(seen: Seen) -> Persistence:
-    """INFO alone does not overrule what a URL states: where CONFIG is forbidden, it may be masked."""
-    return Persistence.HIDDEN if seen.config is None else persistence_of(seen.config, seen.info)
-
-
 def _by_itself(seen: Seen, stated: Durability | None) -> tuple[Durability, str]:
     """What a plain reply is worth, without waiting for anything; and why it is not more."""
     found = _persistence(seen)
     if found is Persistence.HIDDEN:
         return _hidden(stated)
-    if found is Persistence.EVERY_SECOND:
-        return SURVIVES[found], _EVERYSEC + _EVERYSEC_WAIT[seen.waitaof]
-    return SURVIVES[found], _WEAKNESS[found]
+    survives, weakness = KEPT[found]
+    return survives, weakness + (
+        _EVERYSEC_WAIT[seen.waitaof] if found is Persistence.EVERY_SECOND else ""
+    )
 
 
-_WEAKNESS: Final = {
+def _persistence(seen: Seen) -> Persistence:
+    """Without CONFIG, INFO does not overrule what the URL states: `_stated_risk` tells of it."""
+    return Persistence.HIDDEN if seen.config is None else persistence_of(seen.config, seen.info)
+
+
+KEPT: Final = {
     Persistence.SNAPSHOTS: (
-        "appendonly is no, so everything since the last snapshot is gone with the engine's "
-        "process. Set appendonly yes and appendfsync always (CONFIG SET appendonly yes, CONFIG "
-        "SET appendfsync always, and in redis.conf)"
+        Durability.MEMORY,
+        (
+            "appendonly is no, so everything since the last snapshot is gone with the engine's "
+            "process. Set appendonly yes and appendfsync always (CONFIG SET appendonly yes, CONFIG "
+            "SET appendfsync always, and in redis.conf)"
+        ),
+    ),
+    Persistence.EVERY_SECOND: (
+        Durability.MEMORY,
+        (
+            "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
+            "while a sync is under way the engine answers before it writes. Set appendfsync always "
+            "(CONFIG SET appendfsync always, and in redis.conf)"
+        ),
     ),
     Persistence.UNSYNCED: (
-        "appendfsync is no, so the engine never syncs its file. Set appendfsync always (CONFIG "
-        "SET appendfsync always, and in redis.conf)"
+        Durability.PROCESS,
+        (
+            "appendfsync is no, so the engine never syncs its file. Set appendfsync always (CONFIG "
+            "SET appendfsync always, and in redis.conf)"
+        ),
     ),
     Persistence.NOT_ON_REWRITE: (
-        "no-appendfsync-on-rewrite is yes, so nothing is synced while the engine rewrites its "
-        "file. Set no-appendfsync-on-rewrite no (CONFIG SET no-appendfsync-on-rewrite no, and "
-        "in redis.conf)"
+        Durability.PROCESS,
+        (
+            "no-appendfsync-on-rewrite is yes, so nothing is synced while the engine rewrites its "
+            "file. Set no-appendfsync-on-rewrite no (CONFIG SET no-appendfsync-on-rewrite no, and "
+            "in redis.conf)"
+        ),
     ),
-    Persistence.SYNCED: "",
+    Persistence.SYNCED: (Durability.DISK, ""),
 }
-_EVERYSEC: Final = (
-    "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
-    "while a sync is under way the engine answers before it writes. Set appendfsync always "
-    "(CONFIG SET appendfsync always, and in redis.conf)"
-)
+"""What a plain reply survives, and why not more. The backend and the doctor decide by this table."""
 _EVERYSEC_WAIT: Final = {
     Waitaof.NONE: ", or use Redis 8, whose WAITAOF lets us wait for the sync",
     Waitaof.EARLY: ". This engine has WAITAOF, but it was seen to answer before the sync",

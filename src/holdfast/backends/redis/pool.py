@@ -47,17 +47,17 @@ class Pool:
         """Whether another engine may become the primary: then it is looked for again."""
         return self.is_cluster or bool(self.address.service)
 
-    def known_place(self, slot: int | None) -> Server | None:
+    def known_server(self, slot: int | None) -> Server | None:
         """Where that slot was last seen; without asking anybody."""
         if self.is_cluster:
             return None if self._slots is None or slot is None else self._slots[slot]
         return self._primary
 
-    def place(self, slot: int | None) -> Steps[Server]:
+    def server_of(self, slot: int | None) -> Steps[Server]:
         """The engine that serves a slot; asks for the way if it is not known."""
-        if self.known_place(slot) is None:
+        if self.known_server(slot) is None:
             yield from self._find_way()
-        found = self.known_place(slot)
+        found = self.known_server(slot)
         if found is None:
             raise EngineUnreachable(
                 f"no node of the cluster serves slot {slot} now; nothing was written. Try again",
@@ -182,7 +182,7 @@ class Pool:
         keys = (b"hf:{probe%d}:probe" % number for number in range(SLOTS))
         if not self.is_cluster:
             return next(keys)
-        return next(key for key in keys if self.known_place(slot_of(key)) in {server, None})
+        return next(key for key in keys if self.known_server(slot_of(key)) in {server, None})
 
     def _check_role(self, link: Link, info: Mapping[str, str]) -> None:
         if info.get("cluster_enabled") == "1" and not self.is_cluster:
@@ -231,12 +231,12 @@ class Pool:
         self._slots = slots
 
     def _ask_any(
-        self, places: Sequence[Server], words: Sequence[bytes], *, sentinel: bool = False
+        self, servers: Sequence[Server], words: Sequence[bytes], *, sentinel: bool = False
     ) -> Steps[Any]:
         """The first usable answer; if nobody has one, the last error."""
         failed: HoldfastError | None = None
         answer: Any = None
-        for server in places:
+        for server in servers:
             try:
                 link = yield Open(server, sentinel=sentinel)
                 [answer] = yield from _ask(link, [words])

@@ -29,8 +29,8 @@ end
 
 -- Model, upto, floor, who compares and how many entries; nothing if some of those are gone.
 local function index_at()
-    local followed, entries, near = index_keys()
-    local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by', 'count')
+    local position, entries, near = index_keys()
+    local at = redis.call('HMGET', position, 'model', 'upto', 'floor', 'by', 'count')
     local held = at[5]
     if at[4] == 'engine' then
         held = redis.pcall('VCARD', near)
