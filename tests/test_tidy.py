@@ -17,12 +17,30 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "holdfast"
 FILES = sorted(SOURCE.rglob("*.py"))
 STORE_ROOMS = {"contract", "model", "errors", "codec", "limits", "backends", "recall", "commands",
-               "operations", "drive", "transfer", "connection"}  # fmt: skip
+               "operations", "runner", "transfer", "connection"}  # fmt: skip
 KIT_ROOMS = {"verify", "doctor", "chat", "integrations"}
 DRIVERS = {"apsw": "backends.sqlite", "redis": "backends.redis", "psycopg": "backends.postgres",
            "psycopg_pool": "backends.postgres", "sqlite_vec": "backends.sqlite", "chromadb": "recall.chroma",
            "onnxruntime": "recall.embedders", "wordllama": "recall.embedders"}  # fmt: skip
 BANNED = re.compile(r"\b(manager|helper|util|utils|handler|successfully)\b", re.IGNORECASE)
+
+RETIRED = {
+    "door", "doors", "course", "courses", "lane", "lanes", "walk", "walks", "walker", "follow", "follows",
+    "followed", "follower", "following", "mind", "minds", "edge", "edges", "lend", "lending",
+}  # fmt: skip
+"""Words that a plainer one has replaced: none may be part of a name."""
+RETIRED_NAMES = {"Take", "Put", "Look", "Pick", "Promise", "Level", "Target", "Mind", "Requests"}
+PLAIN = ("backends", "recall", "integrations", "contract.py", "connection.py", "commands.py",
+         "operations.py", "transfer.py", "transfer_checks.py", "runner.py", "model.py", "codec.py")  # fmt: skip
+"""Folders and modules whose names are free of retired words."""
+LINES_MAX = 450
+FUNCTION_LINES_MAX = 60
+STILL_LONG = {
+    "holdfast.cli": 492,
+    "holdfast.verify.faults.power.trace.follow": 476,
+    "holdfast.verify.scenarios.lines": 454,
+}
+"""Files above the limit: they may only get shorter, and none may be added."""
 
 PUBLIC = {
     "Ack", "AsyncStore", "Conflict", "Context", "Damaged", "DamagedRecord", "Durability", "EngineFull",
@@ -126,10 +144,11 @@ def test_there_are_no_import_cycles():
 
 @pytest.mark.parametrize("file", FILES, ids=module_name)
 def test_files_and_functions_stay_short(file: Path):
-    assert len(file.read_text("utf-8").splitlines()) <= 500
+    lines = len(file.read_text("utf-8").splitlines())
+    assert lines <= STILL_LONG.get(module_name(file), LINES_MAX)
     for function in functions(file):
         length = (function.end_lineno or 0) - function.lineno + 1
-        assert length <= 70, f"{function.name} has {length} lines"
+        assert length <= FUNCTION_LINES_MAX, f"{function.name} has {length} lines"
 
 
 def test_the_usual_function_is_short():
@@ -141,6 +160,45 @@ def test_the_usual_function_is_short():
 def test_banned_words_are_not_used(file: Path):
     found = BANNED.findall(file.read_text("utf-8"))
     assert not found, found
+
+
+def defined(file: Path) -> Iterator[str]:
+    """Names that a file defines; those of other libraries, such as `ast.walk`, are not ours."""
+    yield file.stem
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+
+
+def retired(name: str) -> bool:
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return name in RETIRED_NAMES or not RETIRED.isdisjoint(word.lower() for word in words)
+
+
+@pytest.mark.parametrize("place", PLAIN)
+def test_no_name_has_a_retired_word(place: str):
+    here = [file for file in FILES if file.relative_to(SOURCE).parts[0] == place]
+    assert here, f"{place} is not there"
+    found = {
+        f"{module_name(file)}: {name}" for file in here for name in defined(file) if retired(name)
+    }
+    assert not found, sorted(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["door", "ThreadLanes", "_follow_steps", "FOLLOWED", "Put", "an_edge"]
+)
+def test_a_retired_word_is_seen_in_any_spelling(name: str):
+    assert retired(name)
+    assert not retired("indexing")
 
 
 def test_importing_the_package_imports_no_driver_and_no_kit():

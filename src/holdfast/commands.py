@@ -244,14 +244,14 @@ class Setup(Protocol):
     """What every ack survives, at least."""
 
     def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept, and the setting to change."""
+        """Why more than `durability` cannot be kept, and the setting to change."""
 
     def risk(self) -> str | None:
         """What may take the data away later although each ack is true; None if nothing is seen."""
 
 
 class Backend(Setup, Protocol):
-    """Our store for one engine, behind the sync door. Safe to use from several threads."""
+    """Our store for one engine, behind the sync API. Safe to use from several threads."""
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command, or raise an error of the tree."""
@@ -261,7 +261,7 @@ class Backend(Setup, Protocol):
 
 
 class AsyncBackend(Setup, Protocol):
-    """The same behind the async door."""
+    """The same behind the async API."""
 
     def execute(self, command: Command[R]) -> Awaitable[R]:
         """Awaited, it carries out one command, or raises an error of the tree."""

@@ -64,7 +64,7 @@ def connect(
     write later may be missing for as long as the copy lags. `embedder` (minilm unless told), `index`
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
     `summarizer` are for long-term memory; they are loaded when it is first used. From then on
-    a thread lets the index follow what is appended; at once with `background_indexing=True` or where an embedder
+    a thread indexes what is appended; at once with `background_indexing=True` or where an embedder
     or an index is named, never with `background_indexing=False`: then only `recall` and `wait_for` do.
     """
     url, index = log_and_index(url, index)
@@ -187,7 +187,7 @@ def _index(index: object, settings: Settings) -> Index | None:
 
 async def _index_in_a_thread(index: str, settings: Settings) -> Index | None:
     """To import a driver may take a second, for which no event loop should stand still."""
-    import asyncio  # noqa: PLC0415 - the sync door does without it
+    import asyncio  # noqa: PLC0415 - the sync API does without it
 
     return await asyncio.to_thread(_index, index, settings)
 

@@ -1,6 +1,6 @@
 """The contract: every operation of a store, with what it promises.
 
-`Store` and `AsyncStore` are two doors to one implementation (`operations.py`). The promises
+`Store` and `AsyncStore` are the sync and the async API of one implementation (`operations.py`). The promises
 are named by their ids: durable, ordered, atomic, exactly-once, fresh, snapshot, isolated,
 faithful, expiring, forgotten, loud, recallable.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _StoreBase:
-    """What both doors have: a backend, the default time to live, what recall thinks with."""
+    """What both APIs have: a backend, the default time to live, what recall thinks with."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Store(_StoreBase, LongTerm):
     def stat(self, session: str) -> Stat:
         """The state of a session (never, live, expired, forgotten) without its messages."""
         self._check_open()
-        return operations.stat(session, self._backend.execute(operations.look(session)))
+        return operations.stat(session, self._backend.execute(operations.stat_session(session)))
 
     def export(self, *, prefix: str = "") -> Iterator[str]:
         """Every session as JSON Lines, exactly: any backend can `load` them.
@@ -225,7 +225,9 @@ class Store(_StoreBase, LongTerm):
             for line in lines:
                 if (moved := reader.feed(line)) is not None:
                     self._check_open()
-                    reader.count(moved, written=self._backend.execute(operations.put(moved)))
+                    reader.count(
+                        moved, written=self._backend.execute(operations.import_session(moved))
+                    )
             return reader.finish()
 
     def close(self) -> None:
@@ -338,7 +340,7 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
     async def stat(self, session: str) -> Stat:
         """See `Store.stat`."""
         self._check_open()
-        facts = await execute(operations.look(session), self._backend)
+        facts = await execute(operations.stat_session(session), self._backend)
         return operations.stat(session, facts)
 
     async def export(self, *, prefix: str = "") -> AsyncIterator[str]:
@@ -377,7 +379,7 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
             async for line in _each(lines):
                 if (moved := reader.feed(line)) is not None:
                     self._check_open()
-                    written = await execute(operations.put(moved), self._backend)
+                    written = await execute(operations.import_session(moved), self._backend)
                     reader.count(moved, written=written)
             return reader.finish()
 
@@ -385,7 +387,7 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         """See `Store.close`."""
         self._closed = True
         if self._indexer is not None:
-            import asyncio  # noqa: PLC0415 - the sync door does without it
+            import asyncio  # noqa: PLC0415 - the sync API does without it
 
             await asyncio.to_thread(self._indexer.close)
         await self._backend.close()

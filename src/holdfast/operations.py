@@ -1,7 +1,7 @@
 """Every operation once: pure functions on both sides of a command.
 
 Before it: check the arguments and build the command. After it: turn the reply into the
-result. Nothing here waits, so the sync and the async door call the same functions.
+result. Nothing here waits, so the sync and the async API call the same functions.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def erased(session: str, removed: Removed) -> Erased:
     )
 
 
-def look(session: str) -> StatSession:
+def stat_session(session: str) -> StatSession:
     """Of `Store.stat`."""
     return StatSession(session_bytes(session))
 
@@ -134,7 +134,7 @@ def names(prefix: str, after: str | None, limit: int) -> Names:
 
 
 def all_names(sublog: bytes, prefix: str, after: bytes | None) -> Names:
-    """A page of every log of a lane that left a trace: live, expired and forgotten."""
+    """A page of every sublog of a kind that left a trace: live, expired and forgotten."""
     begin = sublog + text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX)
     return Names(begin, after, limits.EXPORT_PAGE_SESSIONS, gone=True)
 
@@ -144,7 +144,7 @@ def texts(names: Sequence[bytes]) -> list[str]:
     return [name.decode("utf-8", "surrogatepass") for name in names]
 
 
-def put(moved: SessionCopy) -> ImportSession:
+def import_session(moved: SessionCopy) -> ImportSession:
     """Write a whole log under its old numbers; `transfer.Reader` has checked it."""
     return ImportSession(moved.name, moved.copy)
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import asyncio
 
 R = TypeVar("R")
-Steps = Generator[Any, Any, R]
+S = TypeVar("S")
+StepsOf = Generator[S, Any, R]
+Steps = StepsOf[Any, R]
 """Yields what is to be done, is sent the reply or gets the error thrown in, and returns R."""
 
 

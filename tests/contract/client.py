@@ -1,4 +1,4 @@
-"""A client in a process of its own, so that it can be killed. Run: client.py DOOR URL SESSION NAME.
+"""A client in a process of its own, so that it can be killed. Run: client.py API URL SESSION NAME.
 
 It appends turns of a question and an answer for as long as it lives, and says after each
 ack, on its own unbuffered line, which turn was acknowledged and where it stands. With

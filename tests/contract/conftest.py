@@ -1,4 +1,4 @@
-"""Every contract test, on every engine, through both doors. An engine joins by one line."""
+"""Every contract test, on every engine, through both APIs. An engine joins by one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENGINES: dict[str, Callable[[Path], Harness]] = {
 
 
 ONE_API = {"redis-6.2": "sync", "valkey": "async"}
-"""Another version of a server differs behind the doors: one of them is enough for it, and
+"""Another version of a server differs behind the APIs: one of them is enough for it, and
 none of the tests that kill clients."""
 
 
@@ -56,7 +56,7 @@ def open_store(request: pytest.FixtureRequest, harness: Harness) -> Iterator[Ope
 
 @pytest.fixture
 def opener(harness: Harness) -> Iterator[Opener]:
-    """For tests whose client processes use both doors themselves."""
+    """For tests whose client processes use both APIs themselves."""
     opener = Opener(harness, "sync")
     yield opener
     opener.close()

@@ -1,6 +1,6 @@
 """What a backend brings along to be held to the contract. A new one adds a class and a line.
 
-A harness can open the store through either door and knows how to tamper with what the
+A harness can open the store through either API and knows how to tamper with what the
 engine holds, from outside our code. It names what the engine can do; tests ask for that,
 never for an engine.
 """
@@ -88,7 +88,7 @@ class SqliteHarness:
 
 
 class AsyncApi:
-    """The async store with the sync store's surface, so that one test goes through both doors."""
+    """The async store with the sync store's surface, so that one test goes through both APIs."""
 
     def __init__(self, url: str, **settings: Any) -> None:
         self.closed = False
@@ -180,7 +180,7 @@ AnyStore = Store | AsyncApi
 
 
 class Opener:
-    """Opens the store under test through one door, and closes whatever is left open."""
+    """Opens the store under test through one API, and closes whatever is left open."""
 
     def __init__(self, harness: Harness, api: str) -> None:
         self.harness = harness

@@ -1,4 +1,4 @@
-"""Client processes that write, and are ended by SIGKILL. Every other one uses the other door."""
+"""Client processes that write, and are ended by SIGKILL. Every other one uses the other API."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def harness(
 
 @pytest.fixture
 def open_store(harness: ByEngine) -> Iterator[Opener]:
-    """One door: both send the same."""
+    """One API: both send the same."""
     opener = Opener(harness, "sync")
     yield opener
     opener.close()

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Durability, Message
 from holdfast.backends.postgres.address import read_address
-from holdfast.backends.postgres.pool import open_link
+from holdfast.backends.postgres.driver import open_link
 from holdfast.doctor import Hazard, Severity, Soundness, assert_sound, audit
 from holdfast.doctor.budget import Budget
 from holdfast.doctor.postgres import _Look

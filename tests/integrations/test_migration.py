@@ -124,7 +124,7 @@ def test_a_file_that_the_application_has_open_is_read_with_its_newest_messages(
     assert (moved.messages, moved.verified) == (1, 1)
 
 
-@pytest.mark.parametrize("line", ["api, last = Door(store)", "moved.sessions += 1"])
+@pytest.mark.parametrize("line", ["api, last = StepRunner(store)", "moved.sessions += 1"])
 def test_a_migration_that_was_killed_is_taken_up_again(
     crash_at: Any, sqlite_engine: Any, url: str, line: str
 ):
@@ -133,7 +133,7 @@ def test_a_migration_that_was_killed_is_taken_up_again(
     where = "holdfast.integrations.migration.move:_bring"
     crash_at(where, line, hit=3).run(migrate, written.url, url, kind=written.kind)
     with holdfast.connect(url) as store:
-        brought = 2 if line.startswith("door") else 3
+        brought = 2 if line.startswith("api") else 3
         assert len(store.sessions()) == brought
         present = sum(store.stat(name).count for name in store.sessions())
     count = sum(map(len, written.sessions.values()))

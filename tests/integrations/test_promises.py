@@ -1,4 +1,4 @@
-"""Through each framework's door our store keeps what the framework's own stores break (FIELD)."""
+"""Through each framework's adapter our store keeps what the framework's own stores break (FIELD)."""
 
 from __future__ import annotations
 

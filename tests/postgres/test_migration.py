@@ -145,13 +145,13 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
 
 
 def test_a_standby_is_no_primary(postgres_engine: PostgresEngine, connect: OpenStore):
-    follower = postgres_engine.replica()
+    standby = postgres_engine.replica()
     with pytest.raises(Refused, match="standby"):
-        connect(follower)
+        connect(standby)
     connect(postgres_engine)
-    follower.resume_replay()
+    standby.resume_replay()
     with pytest.raises(Refused, match="standby"):
-        connect(follower)
+        connect(standby)
 
 
 def test_a_role_that_is_read_only_is_refused_at_connect(

@@ -55,7 +55,7 @@ def database(server: Any) -> Database:
 
 
 def opened(url: str, model: Letters) -> AnyStore:
-    """The index follows when it is asked, and not by itself: calls of the model are counted."""
+    """The log is indexed when it is asked, and not by itself: calls of the model are counted."""
     return Opener(SimpleNamespace(url=url), "sync")(embedder=model)
 
 

@@ -411,13 +411,12 @@ def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
     store = connect(postgres_engine)
     store.append("s", say("before"))
     backend: Any = store._backend
-    follow = backend._follow
+    append = backend._append
 
-    def interrupt_groups(course: Any) -> Any:
-        result = follow(course)
+    def interrupt_groups(writes: Any) -> None:
+        append(writes)
         if threading.current_thread() in leaders:
             raise Interrupted
-        return result
 
     leaders: set[threading.Thread] = set()
     raised: list[BaseException] = []
@@ -429,7 +428,7 @@ def test_an_interrupted_leader_leaves_those_behind_it_with_an_answer(
         except BaseException as error:  # noqa: BLE001 - it is looked at below
             raised.append(error)
 
-    backend._follow = interrupt_groups
+    backend._append = interrupt_groups
     with psycopg.connect(postgres_engine.url) as holder:
         holder.execute(LOCK)
         thread = threading.Thread(target=lead)

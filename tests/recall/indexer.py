@@ -1,4 +1,4 @@
-"""A process that appends, lets its index follow, and is ended by SIGKILL between two batches."""
+"""A process that appends, lets it be indexed, and is ended by SIGKILL between two batches."""
 
 from __future__ import annotations
 

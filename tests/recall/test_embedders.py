@@ -221,6 +221,6 @@ os._exit(1 if wrong else 0)
 
 
 def test_no_thread_of_a_forked_process_uses_the_model_of_its_parent():
-    """Its locks may be held by threads that are not there: a recall beside a follower hung."""
+    """Its locks may be held by threads that are not there: a recall beside an indexer hung."""
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()

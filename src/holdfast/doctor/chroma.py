@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from holdfast.backends.sqlite import path_of
+from holdfast.backends.sqlite.address import path_of
 from holdfast.connection import log_and_index
 from holdfast.doctor import books, chroma_rules, sqlite
 from holdfast.doctor.books import Books

@@ -12,10 +12,10 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.backends.postgres.address import Address, read_address
-from holdfast.backends.postgres.driver import Link
+from holdfast.backends.postgres.driver import Link, open_link
+from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import mapped, said
-from holdfast.backends.postgres.migration import SCHEMA_VERSION, Promise
-from holdfast.backends.postgres.pool import open_link
+from holdfast.backends.postgres.migration import SCHEMA_VERSION
 from holdfast.backends.postgres.statements import in_schema
 from holdfast.backends.queries import load_queries
 from holdfast.doctor import books, postgres_rules, tables
@@ -160,7 +160,7 @@ class _Look:
         settings = seen.settings
         if seen.in_recovery or "fsync" not in settings or rows is None:
             return None
-        return Promise(
+        return ServerSettings(
             fsync=settings["fsync"],
             synchronous_commit=settings.get("synchronous_commit", ""),
             synchronous_standby_names=settings.get("synchronous_standby_names", ""),

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.backends.redis import durability as levels
-from holdfast.backends.redis.address import Address, Target, target_of
+from holdfast.backends.redis import durability
+from holdfast.backends.redis.address import Address, Server, read_address
 from holdfast.backends.redis.driver import Driver, Link, Open, Shut, Steps, Talk
 from holdfast.backends.redis.errors import Lost, mapped
 from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
@@ -40,81 +40,79 @@ _SCAN_COUNT: Final = b"100"
 
 def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of a server, or of every primary of a cluster."""
-    target = target_of(Settings(url, namespace, Durability.MEMORY))
+    address = read_address(Settings(url, namespace, Durability.MEMORY))
     wait_s = budget.question_s
-    target = replace(target, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
-    edge, nodes = Driver(target), Pool(target)
-    first = edge.run(nodes.place(0 if target.cluster else None))
-    nodes.is_cluster = edge.run(_is_cluster(first))
-    places = _primaries(edge, nodes) if nodes.is_cluster else [first]
-    names = edge.run(_names(nodes, Keys(target.namespace), places[0]))
-    if not nodes.is_cluster:
-        return edge.run(_Look(target, first, budget).steps(names))
-    looks = {address: _there(nodes, names, address) for address in places[:NODES_MAX]}
-    unseen = [Audit("redis", str(address), unseen=(_NOT_ASKED,)) for address in places[NODES_MAX:]]
-    return joined([*(_node(edge, target, budget, *one) for one in looks.items()), *unseen])
+    address = replace(address, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
+    driver, pool = Driver(address), Pool(address)
+    first = driver.run(pool.server_of(0 if address.cluster else None))
+    pool.is_cluster = driver.run(_is_cluster(first))
+    places = _primaries(driver, pool) if pool.is_cluster else [first]
+    names = driver.run(_names(pool, Keys(address.namespace), places[0]))
+    if not pool.is_cluster:
+        return driver.run(_Look(address, first, budget).steps(names))
+    looks = {server: _there(pool, names, server) for server in places[:NODES_MAX]}
+    unseen = [Audit("redis", str(server), unseen=(_NOT_ASKED,)) for server in places[NODES_MAX:]]
+    return joined([*(_node(driver, address, budget, *one) for one in looks.items()), *unseen])
 
 
 def _node(
-    edge: Driver, target: Target, budget: Budget, address: Address, names: list[bytes] | Exception
+    driver: Driver, address: Address, budget: Budget, server: Server, names: list[bytes] | Exception
 ) -> Audit:
     """One node of a cluster; one that is away, or came too late, hides nothing of the others."""
     if budget.is_spent:
-        return Audit("redis", str(address), unseen=(_NOT_ASKED,))
+        return Audit("redis", str(server), unseen=(_NOT_ASKED,))
     try:
-        return edge.run(_Look(target, address, budget).steps(names))
+        return driver.run(_Look(address, server, budget).steps(names))
     except EngineUnreachable as error:
-        return Audit("redis", str(address), unseen=(str(error),))
+        return Audit("redis", str(server), unseen=(str(error),))
 
 
-def _is_cluster(address: Address) -> Steps[bool]:
-    link = yield Open(address)
+def _is_cluster(server: Server) -> Steps[bool]:
+    link = yield Open(server)
     [told] = yield from _ask(link, [(b"INFO", b"cluster")])
     yield Shut(link)
     return not isinstance(told, Exception) and b"cluster_enabled:1" in told
 
 
-def _primaries(edge: Driver, nodes: Pool) -> list[Address]:
+def _primaries(driver: Driver, pool: Pool) -> list[Server]:
     """Every primary of a cluster; the node that was named, where no slots are served yet."""
-    named = nodes.target.seeds[0]
+    named = pool.address.seeds[0]
     try:
-        edge.run(nodes.place(0))
+        driver.run(pool.server_of(0))
     except EngineUnreachable:
         return [named]
-    found = {nodes.known_place(slot) for slot in range(SLOTS)} - {None}
-    return sorted((address for address in found if address), key=str) or [named]
+    found = {pool.known_server(slot) for slot in range(SLOTS)} - {None}
+    return sorted((server for server in found if server), key=str) or [named]
 
 
-def _names(nodes: Pool, keys: Keys, place: Address) -> Steps[list[bytes] | Exception]:
+def _names(pool: Pool, keys: Keys, place: Server) -> Steps[list[bytes] | Exception]:
     """Some sessions of our own store, from the node that has the index of them."""
-    link = yield Open(nodes.known_place(slot_of(keys.index)) or place)
+    link = yield Open(pool.known_server(slot_of(keys.index)) or place)
     [names] = yield from _ask(link, [(b"ZRANGE", keys.index, b"0", b"%d" % (SESSIONS_MAX - 1))])
     yield Shut(link)
     found: list[bytes] | Exception = names
     return found
 
 
-def _there(
-    nodes: Pool, names: list[bytes] | Exception, address: Address
-) -> list[bytes] | Exception:
+def _there(pool: Pool, names: list[bytes] | Exception, server: Server) -> list[bytes] | Exception:
     """Those whose records are on this node."""
-    if not nodes.is_cluster or isinstance(names, Exception):
+    if not pool.is_cluster or isinstance(names, Exception):
         return names
-    keys = Keys(nodes.target.namespace)
+    keys = Keys(pool.address.namespace)
     slots = {name: slot_of(keys.session(name)[0]) for name in names}
-    return [name for name, slot in slots.items() if nodes.known_place(slot) in (address, None)]
+    return [name for name, slot in slots.items() if pool.known_server(slot) in (server, None)]
 
 
 class _Look:
     """One look at one server."""
 
-    def __init__(self, target: Target, address: Address, budget: Budget) -> None:
-        self._target, self._address, self._budget = target, address, budget
+    def __init__(self, address: Address, server: Server, budget: Budget) -> None:
+        self._address, self._server, self._budget = address, server, budget
         self._unseen: list[str] = []
 
     def steps(self, names: list[bytes] | Exception) -> Steps[Audit]:
         """Ask everything; what is forbidden is noted, what fails ends the look."""
-        link = yield Open(self._address)
+        link = yield Open(self._server)
         try:
             info, config = yield from self._settings(link)
             sample = yield from self._sample(link)
@@ -130,7 +128,7 @@ class _Look:
         names = redis_rules.CONFIG
         questions = [(b"INFO",), *((b"CONFIG", b"GET", name.encode()) for name in names)]
         told, *pairs = yield from _ask(link, questions)
-        info = None if isinstance(told, Exception) else levels.parse_info(told)
+        info = None if isinstance(told, Exception) else durability.parse_info(told)
         if info is None:
             self._unseen.append(f"INFO: {told}")
         config: dict[str, str] = {}
@@ -179,7 +177,7 @@ class _Look:
         return found
 
     def _session(self, link: Link, name: bytes, found: Books, now_ms: float) -> Steps[None]:
-        head, log, _ = Keys(self._target.namespace).session(name)
+        head, log, _ = Keys(self._address.namespace).session(name)
         fields = (b"v", b"last", b"floor", b"state", b"exp")
         questions = [
             (b"MULTI",),
@@ -212,9 +210,9 @@ class _Look:
     def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:
         """The data directory, where the server is proven to be a process of this machine."""
         pid, port = int(info.get("process_id", 0)), int(info.get("tcp_port", 0))
-        if self._address.host not in LOCAL or "dir" not in config or not port:
+        if self._server.host not in LOCAL or "dir" not in config or not port:
             return None
-        if port != self._address.port or pid not in listeners(port):
+        if port != self._server.port or pid not in listeners(port):
             return None
         return storage_of(Path(config["dir"]), pid)
 
@@ -229,25 +227,25 @@ class _Look:
         measures = [Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()]
         if int(info.get("maxmemory", 0)):
             ratio = int(info["used_memory"]) / int(info["maxmemory"])
-            measures.append(Measure("memory_used_ratio", ratio, str(self._address)))
-        measures += ours.measures(str(self._address)) if ours is not None else []
+            measures.append(Measure("memory_used_ratio", ratio, str(self._server)))
+        measures += ours.measures(str(self._server)) if ours is not None else []
         return Audit(
             engine="valkey" if info.get("server_name") == "valkey" else "redis",
-            where=str(self._address),
+            where=str(self._server),
             findings=ordered(opinion.findings),
             sound=opinion.sound(),
             facts=facts,
             unseen=_grouped(self._unseen),
             measures=tuple(measures),
-            ours=self._level(seen),
+            ours=self._durability(seen),
         )
 
-    def _level(self, seen: RedisSeen) -> Durability | None:
+    def _durability(self, seen: RedisSeen) -> Durability | None:
         """Without trying WAITAOF, which takes a write: it may be more, never less."""
-        if seen.config is None and self._target.stated is None:
+        if seen.config is None and self._address.stated is None:
             return None
-        known = levels.Seen(seen.config, seen.info)
-        return levels.decide(known, Durability.DISK, self._target.stated).durability
+        known = durability.Seen(seen.config, seen.info)
+        return durability.decide(known, Durability.DISK, self._address.stated).durability
 
 
 def _facts(seen: RedisSeen) -> dict[str, str]:

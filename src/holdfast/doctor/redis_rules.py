@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.backends.redis.durability import KEEPS, KEPT, Persistence, persistence_of
 from holdfast.doctor import storage, ttl
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Storage
 from holdfast.doctor.ttl import Sample
+from holdfast.model import Durability
 
 CONFIG: Final = (
     "appendonly",
@@ -32,7 +34,6 @@ DEFAULTS: Final = {
     "min-replicas-to-write": "0",
 }
 """What a server has that was told nothing."""
-KEEPS: Final = "noeviction"
 FULL: Final = 0.9
 """Of its memory limit: then a server is nearly full."""
 CROWDED: Final = 0.5
@@ -66,21 +67,18 @@ def judge(seen: RedisSeen) -> Opinion:
 
 def persistence(seen: RedisSeen) -> Opinion:
     """What the end of the process, and of the power, takes away."""
-    if (seen.config or {}).get("appendonly", _aof_by_info(seen.info)) == "no":
-        return Opinion([_snapshots_only(seen)])
-    if seen.config is None or "appendfsync" not in seen.config:
+    found = persistence_of(seen.config, seen.info)
+    if found is Persistence.HIDDEN:
         return Opinion(unknown={Hazard.SIGKILL, Hazard.POWER})
-    if seen.config["appendfsync"] == "everysec":
-        return Opinion([_EVERYSEC])
-    if seen.config["appendfsync"] != "always":
-        return Opinion([_NEVER])
-    if seen.config.get("no-appendfsync-on-rewrite") == "yes":
-        return Opinion([_ON_REWRITE])
-    return Opinion()
+    if found is Persistence.SNAPSHOTS:
+        return Opinion([_snapshots_only(seen)])
+    return Opinion([_WEAK[found]] if found in _WEAK else [])
 
 
-def _aof_by_info(info: Mapping[str, str] | None) -> str:
-    return "no" if (info or {}).get("aof_enabled") == "0" else "unknown"
+def _hazards(found: Persistence) -> tuple[Hazard, ...]:
+    survives, _ = KEPT[found]
+    killed = (Hazard.SIGKILL,) if survives < Durability.PROCESS else ()
+    return (*killed, Hazard.POWER) if survives < Durability.DISK else ()
 
 
 def _set(name: str, value: str) -> tuple[str, ...]:
@@ -94,7 +92,7 @@ def _snapshots_only(seen: RedisSeen) -> Finding:
     kept = "nothing is ever written to disk" if save == "" else f"snapshots by save {save!r} only"
     return Finding(
         Severity.CRITICAL,
-        (Hazard.SIGKILL, Hazard.POWER),
+        _hazards(Persistence.SNAPSHOTS),
         "everything since the last snapshot, at SIGKILL and at power loss"
         if save != ""
         else "everything, at SIGKILL, at power loss and at every restart",
@@ -111,7 +109,7 @@ def _snapshots_only(seen: RedisSeen) -> Finding:
 
 _EVERYSEC: Final = Finding(
     Severity.CRITICAL,
-    (Hazard.SIGKILL, Hazard.POWER),
+    _hazards(Persistence.EVERY_SECOND),
     "the last second or two at power loss; rarely as much at SIGKILL",
     "the file is synced once a second, after the reply; while a sync is under way the engine "
     "answers before it has even written",
@@ -121,7 +119,7 @@ _EVERYSEC: Final = Finding(
 )
 _NEVER: Final = Finding(
     Severity.CRITICAL,
-    (Hazard.POWER,),
+    _hazards(Persistence.UNSYNCED),
     "whatever the kernel has not written back by itself, up to half a minute, at power loss",
     "the engine never syncs its append-only file",
     "appendfsync no",
@@ -130,13 +128,18 @@ _NEVER: Final = Finding(
 )
 _ON_REWRITE: Final = Finding(
     Severity.CRITICAL,
-    (Hazard.POWER,),
+    _hazards(Persistence.NOT_ON_REWRITE),
     "everything since the beginning of a rewrite or snapshot, at a power loss during it",
     "although appendfsync is always, nothing is synced while a child process writes",
     "no-appendfsync-on-rewrite yes",
     "Set no-appendfsync-on-rewrite no, then CONFIG REWRITE",
     (*_set("no-appendfsync-on-rewrite", "no"), "redis-cli CONFIG REWRITE"),
 )
+_WEAK: Final = {
+    Persistence.EVERY_SECOND: _EVERYSEC,
+    Persistence.UNSYNCED: _NEVER,
+    Persistence.NOT_ON_REWRITE: _ON_REWRITE,
+}
 
 
 def _failures(info: Mapping[str, str]) -> Opinion:

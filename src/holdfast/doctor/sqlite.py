@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from holdfast.backends.sqlite import path_of
+from holdfast.backends.sqlite.address import path_of
 from holdfast.backends.sqlite.driver import APPLICATION_ID, SCHEMA_VERSION
 from holdfast.backends.sqlite.durability import durability_on
 from holdfast.backends.sqlite.index import place as place_of

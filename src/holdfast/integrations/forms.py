@@ -2,7 +2,7 @@
 
 Role and content stand where every reader of a session finds them: `recall`, the chat page, another
 framework. All else of a framework's own form is kept as it is in one field of `extra` that bears
-the framework's name, and only its own door reads that.
+the framework's name, and only its own adapter reads that.
 """
 
 from __future__ import annotations

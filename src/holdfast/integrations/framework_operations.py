@@ -1,6 +1,6 @@
-"""What a framework's operations are in ours, each once for both doors of a store.
+"""What a framework's operations are in ours, each once for the sync and the async API.
 
-A course yields steps, functions of a store; a door carries each out and sends back the reply.
+Steps are functions of a store; a `StepRunner` carries each out and sends back the reply.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ import functools
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Conflict, Damaged, HoldfastError, OutcomeUnknown, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message
-from holdfast.runner import run, run_async, to_the_end
+from holdfast.runner import Steps, run, run_async, to_the_end
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-Step = Callable[[Any], Any]
-Steps = Generator[Step, Any, R]
 
 TRIES: Final = 5
 PAGE_SESSIONS: Final = 1000
@@ -47,7 +44,7 @@ class StepRunner:
         self.store = store
 
     def run(self, steps: Steps[R]) -> R:
-        """Walk a course; `UsageError` where the store has to be awaited."""
+        """Carry out steps; `UsageError` where the store has to be awaited."""
         if isinstance(self.store, AsyncStore):
             steps.close()
             raise UsageError(
@@ -60,7 +57,7 @@ class StepRunner:
         """The same, awaited; with a store that is not async, in a thread."""
         return await run_async(steps, self._carry_out)
 
-    async def _carry_out(self, step: Step) -> Any:
+    async def _carry_out(self, step: Callable[[Any], Any]) -> Any:
         if isinstance(self.store, AsyncStore):
             return await step(self.store)
         work = asyncio.ensure_future(asyncio.to_thread(step, self.store))
@@ -128,7 +125,7 @@ def change(
     raise clash
 
 
-def take(session: str, place: int) -> Steps[Message | None]:
+def pop(session: str, place: int) -> Steps[Message | None]:
     """Take one message out, by its index as in a list; None where there is none."""
 
     def without(found: History) -> Sequence[Message] | None:

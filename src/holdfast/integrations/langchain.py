@@ -8,8 +8,9 @@ from typing import Any, Final
 from holdfast.contract import AsyncStore, Store
 from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import LANGCHAIN, from_langchain, plain, to_langchain
-from holdfast.integrations.framework_operations import StepRunner, Steps, Turns
+from holdfast.integrations.framework_operations import StepRunner, Turns
 from holdfast.model import Message
+from holdfast.runner import Steps
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory

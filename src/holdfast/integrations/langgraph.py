@@ -14,8 +14,9 @@ from typing import Any, Final
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Damaged, UsageError
 from holdfast.integrations import framework_operations
-from holdfast.integrations.framework_operations import StepRunner, Steps
+from holdfast.integrations.framework_operations import StepRunner
 from holdfast.model import History, Message
+from holdfast.runner import Steps
 
 try:
     from langchain_core.runnables import RunnableConfig

@@ -87,11 +87,11 @@ class HoldfastChatStore(BaseChatStore):
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         """Take one out by its index and return it; None where there is none."""
-        return _one(self._runner.run(framework_operations.take(key, idx)))
+        return _one(self._runner.run(framework_operations.pop(key, idx)))
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
         """See `delete_message`."""
-        return _one(await self._runner.wait(framework_operations.take(key, idx)))
+        return _one(await self._runner.wait(framework_operations.pop(key, idx)))
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         """Take the newest out and return it; None where there is none."""

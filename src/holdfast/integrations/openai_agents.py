@@ -59,7 +59,7 @@ class HoldfastSession(SessionABC):
 
         Nothing is lost that was added meanwhile: then that is the newest, and is taken.
         """
-        taken = await self._runner.wait(framework_operations.take(self.session_id, -1))
+        taken = await self._runner.wait(framework_operations.pop(self.session_id, -1))
         return None if taken is None else cast("TResponseInputItem", to_openai_agents(taken))
 
     async def clear_session(self) -> None:

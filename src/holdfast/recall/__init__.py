@@ -1,5 +1,5 @@
 """Long-term memory: found by meaning and by words, never drifting from the log.
 
-The log is the truth. A memory is a record in it, an index is derived from it and follows it
-by number. `steps` has every operation once, as a course that both doors walk.
+The log is the truth. A memory is a record in it, an index is derived from it
+by number. `memory_operations` has every operation once, as steps that the runner carries out.
 """

@@ -75,7 +75,7 @@ class ChromaIndex:
             except Damaged:
                 if not isinstance(command, ReadPosition):
                     raise
-                return cast("R", Position())  # it follows nothing as it is, and is built anew
+                return cast("R", Position())  # as it is, it holds no log, and is rebuilt
 
     def close(self) -> None:
         """Let go of it; what was opened before a fork is the parent's."""
@@ -95,7 +95,7 @@ class ChromaIndex:
             return Position()
         position = Position(str(notes["model"]), int(notes["upto"]), int(notes["floor"]))
         self._known[command.session] = (collection, position)
-        # Once in a process: what it follows from here on, it has seen.
+        # Once in a process: what it indexes from here on, it has seen.
         return replace(position, mark=bytes.fromhex(str(notes["mark"])))
 
     def extend(self, command: Extend) -> Position:

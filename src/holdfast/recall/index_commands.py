@@ -1,7 +1,7 @@
 """What an index is asked for, and what it answers. One index belongs to one log.
 
 A log is a session, or the memories beside one. The index of a log knows the model that made its
-vectors and the number up to which it has followed; both change only together with its entries.
+vectors and the number up to which it has indexed; both change only together with its entries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POSTINGS_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class Position:
-    """How far an index has followed its log, with vectors of which model. "" and 0: not at all.
+    """How far an index has come in its log, with vectors of which model. "" and 0: not at all.
 
     `floor`: it holds nothing of numbers up to this one. Where the log's own floor is higher, the
     index holds what was forgotten or rewritten, and is built anew.
@@ -31,7 +31,7 @@ class Position:
     upto: int = 0
     floor: int = 0
     mark: bytes = b""
-    """Of the record at `upto`, from an index that could have followed another log of this name."""
+    """Of the record at `upto`, from an index that could be of another log of this name."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""Lets the index follow by itself: a thread of an open store, while there is something to follow.
+"""Keeps the index up to date: a thread of an open store, while there is something to index.
 
-It gives way. It waits a moment before it begins, so that appends that come together are followed
-together. It follows for a moment at a time, and while appends arrive it rests for longer than it
+It gives way. It waits a moment before it begins, so that appends that come together are indexed
+together. It works for a moment at a time, and while appends arrive it rests for longer than it
 kept a processor busy. While somebody recalls, it stands aside. Its priority stays that of the
 process: where other programs have work, a thread of lower priority would hold on to the
 interpreter's lock for longer, and threads that a model starts would keep that priority for good.
@@ -23,18 +23,18 @@ from holdfast.commands import AsyncBackend, Backend, Command, Facts, StatSession
 from holdfast.errors import StoreClosed
 from holdfast.recall.embedders import Embedder
 from holdfast.recall.index_commands import Erase, Position, ReadPosition
-from holdfast.recall.indexing import Steps, follow, model_of
-from holdfast.runner import Index, index_for, run_commands
+from holdfast.recall.indexing import index_log, model_of
+from holdfast.runner import Index, Steps, index_for, run_commands
 from holdfast.runner import execute as execute_async
 
 R = TypeVar("R")
 
 BATCHES: Final = (8, 64)
-"""Records that are followed in one step: the first and the most."""
+"""Records that are indexed in one step: the first and the most."""
 TURN_S: Final = 0.1
-"""How long one log is followed, unless a single step takes longer."""
+"""How long one log is indexed, unless a single step takes longer."""
 LOGS_MAX: Final = 10_000
-"""Logs that wait to be followed; of one more, the next recall takes care."""
+"""Logs that wait to be indexed; of one more, the next recall takes care."""
 GATHER_S: Final = 0.05
 REST: Final = 3.0
 """While appends arrive: rest for so many times as long as the work kept a processor busy."""
@@ -55,9 +55,9 @@ class Carrier(Protocol):
 
 
 class Indexer:
-    """Follows the logs that it is told of. Nothing that goes wrong here reaches the application.
+    """Indexes the logs that it is told of. Nothing that goes wrong here reaches the application.
 
-    `recall` follows as well, and says what is wrong.
+    `recall` indexes as well, and says what is wrong.
     """
 
     def __init__(self, execute: Carrier, index: Index | None, embedder: Embedder) -> None:
@@ -91,7 +91,7 @@ class Indexer:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While somebody follows in the foreground, nothing is begun here."""
+        """While somebody indexes in the foreground, nothing is begun here."""
         guests, guest = self._guests, object()
         try:
             guests[guest] = None
@@ -111,7 +111,7 @@ class Indexer:
             thread.join(CLOSE_S)
 
     def execute(self, command: Command[R]) -> R:
-        """One step of a course, unless the store was closed meanwhile."""
+        """Carry out one step, unless the store was closed meanwhile."""
         if self._ended.is_set():
             raise StoreClosed("this store is closed; the index goes on when it is opened again")
         apart = index_for(command, self._index)
@@ -123,10 +123,10 @@ class Indexer:
                 return
             # A daemon keeps no process alive. But with a thread inside a model's C++ when the
             # interpreter goes away, the process may end with an abort (pytorch issue 38228).
-            thread = threading.Thread(target=self._work, name="holdfast-follower", daemon=True)
+            thread = threading.Thread(target=self._work, name="holdfast-indexer", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no room for a thread: the append is done, and recall follows
+            except RuntimeError:  # no room for a thread: the append is done, and recall indexes
                 return
             self._thread = thread
             atexit.register(self.close)
@@ -152,7 +152,7 @@ class Indexer:
         self._leave()
 
     def _next(self, rest_s: float) -> bytes | None:
-        """A log to follow, after a rest; None if there was nothing for a while, or at the end."""
+        """A log to index, after a rest; None if there was nothing for a while, or at the end."""
         try:
             log = self._queue.get(timeout=IDLE_S)
         except Empty:
@@ -181,7 +181,7 @@ class Indexer:
 
 
 def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Steps[int]:
-    """Follow for a moment; how many records are left.
+    """Index for a moment; return how many records are left.
 
     An index with vectors of another model is left to whoever recalls: two programs with different
     models would take it from one another with every append. One that is `apart` from the log does
@@ -192,7 +192,7 @@ def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Steps[int]:
         return 0
     facts: Facts = yield StatSession(log)
     until_s = time.monotonic() + TURN_S
-    _, left = yield from follow(log, facts, embedder, until_s=until_s, batches=BATCHES)
+    _, left = yield from index_log(log, facts, embedder, until_s=until_s, batches=BATCHES)
     if apart:
         now: Facts = yield StatSession(log)
         if now.last - now.count > facts.last - facts.count:
@@ -201,13 +201,13 @@ def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Steps[int]:
 
 
 def on_this_thread(backend: Backend) -> Carrier:
-    """How the sync door carries out commands for a follower."""
+    """How the sync API carries out commands for an indexer."""
     return lambda command, _ended: backend.execute(command)
 
 
 def in_loop(backend: AsyncBackend) -> Carrier:
-    """How the async door does: in the event loop that is running now, while the thread waits."""
-    import asyncio  # noqa: PLC0415 - the sync door does without it
+    """How the async API does: in the event loop that is running now, while the thread waits."""
+    import asyncio  # noqa: PLC0415 - the sync API does without it
 
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""How an index follows a log: by number, in batches, as far as time allows. Both may crash.
+"""How a log is indexed: by number, in batches, as far as time allows. Both may crash.
 
 The position of an index moves in the same step as its entries, so whoever comes next goes on
 where the last one ended. Nobody writes to log and index: entries are made from what the log says.
@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from holdfast import codec
-from holdfast.commands import Command, Facts, Read, ReadNumbers, Slice, StatSession
+from holdfast.commands import Facts, Read, ReadNumbers, Slice, StatSession
 from holdfast.errors import EngineUnreachable, HoldfastError, StoredDataError
 from holdfast.model import SessionState
 from holdfast.recall import vectors, words
 from holdfast.recall.embedders import Embedder
 from holdfast.recall.index_commands import Entry, Erase, Extend, Position, ReadPosition
 from holdfast.recall.summaries import text_of
-
-R = TypeVar("R")
+from holdfast.runner import Steps
 
 BATCHES: Final = (32, 512)
-"""Records that are followed in one step: the first, then twice as many each time up to the most."""
+"""Records that are indexed in one step: the first, then twice as many each time up to the most."""
 TEXT_CHARS_MAX: Final = 8_000
 """What an embedder is given of one message; words are taken from all of it."""
 
@@ -34,10 +33,6 @@ class Work:
     """A step that asks no engine: a model that computes, or a server that is asked."""
 
     call: Callable[[], Any]
-
-
-Steps = Generator[Command[Any] | Work, Any, R]
-"""An operation of several steps. Whoever walks it carries out each step and sends back the reply."""
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Steps[list[vectors.Packed]]:
@@ -71,7 +66,7 @@ def end_of(facts: Facts) -> int:
 
 
 def lag(log: bytes, embedder: Embedder) -> Steps[int]:
-    """How many records of a log its index has not followed yet."""
+    """How many records of a log its index lacks."""
     facts: Facts = yield StatSession(log)
     position: Position = yield ReadPosition(log)
     return behind(facts, position, model_of(embedder))
@@ -86,7 +81,7 @@ def behind(facts: Facts, position: Position, model: str, seq: int | None = None)
     return max(0, end - position.upto)
 
 
-def follow(
+def index_log(
     log: bytes,
     facts: Facts,
     embedder: Embedder,
@@ -161,7 +156,7 @@ def _move(
 
 
 def _is_ours(log: bytes, position: Position) -> Steps[bool]:
-    """Whether the index followed this log, and not another of its name: a restored one, say."""
+    """Whether the index is of this log, and not another of its name: a restored one, say."""
     rows: Sequence[tuple[int, bytes]] = yield ReadNumbers(log, [position.upto])
     return not rows or _mark(rows[0][1]) == position.mark
 
@@ -197,7 +192,7 @@ def catch_up(
     anew: bool = False,
     seq: int | None = None,
 ) -> Steps[int]:
-    """Follow each log to where it is now, and say how many records that were; raise if time is up.
+    """Index each log to where it is now, and return how many records that were; raise if time is up.
 
     With `seq`, only that far.
     """
@@ -207,7 +202,7 @@ def catch_up(
         facts: Facts = yield StatSession(log)
         again, left = anew, 1
         while left:
-            before, left = yield from follow(
+            before, left = yield from index_log(
                 log, facts, embedder, until_s=until_s, anew=again, seq=seq
             )
             done += max(0, before - left)

@@ -48,7 +48,7 @@ class _Memory:
         raise NotImplementedError
 
     def _start_indexing(self) -> None:
-        """From here on the index follows by itself: nobody who only appends pays for that."""
+        """From here on a thread keeps the index up to date; apps that only append pay nothing."""
         if self._background_indexing and self._indexer is None:
             from holdfast.recall.indexer import Indexer
 
@@ -57,7 +57,7 @@ class _Memory:
             self.__dict__.setdefault("_indexer", indexer)
 
     def _grown(self, *logs: bytes) -> None:
-        """Tell the follower, if there is one."""
+        """Tell the indexer, if there is one."""
         if self._indexer is not None:
             for log in logs:
                 self._indexer.note(log)
@@ -107,7 +107,7 @@ class LongTerm(_Memory):
     ) -> Recalled:
         """The k best of what was said and remembered in a scope, by meaning and by words.
 
-        The index follows the log first, so what was acknowledged before this call is found;
+        The log is indexed first, so what was acknowledged before this call is found;
         where that takes too long, `.behind` says how many records are missing (recallable).
         `since` keeps what was made at that time or later; `filter` is fields that a
         hit's `meta` must have, or a function of a hit. Raises if the embedder or the index
@@ -164,7 +164,7 @@ class LongTerm(_Memory):
         return self._run(memory_operations.summarize(self._models, session, keep))
 
     def index_lag(self, scope: str) -> int:
-        """How many records of a scope its index has not followed yet."""
+        """How many records of a scope its index lacks."""
         from holdfast.recall import memory_operations
 
         self._check_open()
@@ -172,9 +172,9 @@ class LongTerm(_Memory):
         return run_commands(steps, self._backend, self._index)
 
     def wait_for(self, scope: str, *, seq: int | Ack | None = None, timeout_s: float = 60.0) -> int:
-        """Let the index follow all that is in a scope now; how many records that were.
+        """Index all that is in a scope now; return how many records that were.
 
-        With `seq`, a number or an ack, it returns when the index has followed at least that far.
+        With `seq`, a number or an ack, it returns when the index has come at least that far.
         `EngineUnreachable` if the time is up before: what was done until then stays done.
         """
         from holdfast.recall import memory_operations

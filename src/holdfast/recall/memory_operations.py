@@ -1,4 +1,4 @@
-"""Every operation of long-term memory once, as a course of steps that both doors walk."""
+"""Every operation of long-term memory once, as steps for the sync and the async API."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from holdfast.recall import context as contexts
 from holdfast.recall import embedders, summaries
 from holdfast.recall.index_commands import Candidate, Erase, Search
 from holdfast.recall.indexing import (
-    Steps,
     Work,
     catch_up,
     embed,
     end_of,
-    follow,
+    index_log,
     lag,
     model_of,
 )
 from holdfast.recall.summaries import text_of
 from holdfast.recall.words import asked, rarity, term_hash, terms, weights
+from holdfast.runner import Steps
 
 Rows = Sequence[tuple[int, bytes]]
 Known = dict[tuple[bytes, int], Message]
@@ -152,7 +152,7 @@ def _ranked(
         facts: Facts = yield StatSession(log)
         if facts.state is SessionState.NEVER:
             continue
-        _, behind = yield from follow(log, facts, models.embedder, until_s=until_s)
+        _, behind = yield from index_log(log, facts, models.embedder, until_s=until_s)
         if not end_of(facts):
             continue
         search = Search(log, model, packed.vector, packed.sketch, terms, limit)
@@ -164,7 +164,9 @@ def _ranked(
             anew = True
         # An index that has lost its data, now or since it was asked how far it is: built again.
         if anew or (not found and (yield from lag(log, models.embedder)) > behind):
-            _, behind = yield from follow(log, facts, models.embedder, until_s=until_s, anew=anew)
+            _, behind = yield from index_log(
+                log, facts, models.embedder, until_s=until_s, anew=anew
+            )
             found = yield search
         left += behind
         if any(one.words is None for one in found):

@@ -6,20 +6,21 @@ import asyncio
 
 from holdfast.backends.postgres.address import Address, read_address
 from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
+from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND
-from holdfast.backends.postgres.migration import Promise, check_replica, open_database
+from holdfast.backends.postgres.migration import check_replica, open_database
 from holdfast.commands import Settings
 from holdfast.errors import EngineUnreachable, Refused
 
 
-def _open(asked: Settings) -> tuple[list[Address], Promise]:
+def _open(asked: Settings) -> tuple[list[Address], ServerSettings]:
     """The replicas and then the primary, of the current schema and able to be written to."""
     address = read_address(asked.url)
     replicas = [read_address(url) for url in asked.replicas]
-    promise, identity = open_database(address)
-    if promise.read_only:
+    settings, identity = open_database(address)
+    if settings.read_only:
         raise Refused(
-            f"this server cannot be written to ({promise.read_only}). Nothing was written. Connect "
+            f"this server cannot be written to ({settings.read_only}). Nothing was written. Connect "
             "to the primary; a standby goes into `replicas`",
             operation="connect",
             backend=BACKEND,
@@ -29,7 +30,7 @@ def _open(asked: Settings) -> tuple[list[Address], Promise]:
             check_replica(replica, identity)
         except EngineUnreachable:
             continue  # it may come up later; until then the primary answers
-    return [*replicas, address], promise
+    return [*replicas, address], settings
 
 
 def open_backend(asked: Settings) -> PostgresBackend:
@@ -38,5 +39,5 @@ def open_backend(asked: Settings) -> PostgresBackend:
 
 
 async def open_backend_async(asked: Settings) -> AsyncPostgresBackend:
-    """The same for the async door; opening is done once, in a thread."""
+    """The same for the async API; opening is done once, in a thread."""
     return AsyncPostgresBackend(asked, *await asyncio.to_thread(_open, asked))

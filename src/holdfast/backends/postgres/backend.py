@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: two doors that send what a course asks for, and decide nothing."""
+"""The store on PostgreSQL: a sync and an async API that send what the steps ask for, and decide nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.command_steps import Ask, CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
+from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
-from holdfast.backends.postgres.migration import Promise, make_index_anew
+from holdfast.backends.postgres.migration import make_index_anew
 from holdfast.backends.postgres.pool import AsyncPool, Pool
 from holdfast.backends.postgres.replicas import Replicas
-from holdfast.backends.postgres.statements import Request, Requests, Rows
+from holdfast.backends.postgres.statements import Rows, Statement, Statements
 from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Append, Command, Settings
 from holdfast.errors import OutcomeUnknown, StoreClosed
@@ -37,15 +38,17 @@ _TURNS: Final = 2
 
 
 class PostgresSetup:
-    """What both doors know of the server, and what its settings mean for what an ack survives."""
+    """What both APIs know of the server, and what its settings mean for what an ack survives."""
 
     name = BACKEND
 
-    def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
+    def __init__(
+        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
+    ) -> None:
         """`servers` are the replicas, then the primary, so that the primary's index is -1."""
         self._primary = address = servers[-1]
-        self.durability = promise.reached(asked.require)
-        self._promise = promise
+        self.durability = settings.reached(asked.require)
+        self._settings = settings
         self._require = asked.require
         patience_s = address.pool_timeout_s + _TURNS * address.reply_timeout_s
         # A commit holds the session's row until it is on the disk, so appends to one session
@@ -62,41 +65,20 @@ class PostgresSetup:
             by_session=True,
         )
         self._commands = CommandSteps(
-            Requests(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
-            Replicas(len(servers) - 1, position=promise.position),
-            promise.vector_types,
+            Statements(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
+            Replicas(len(servers) - 1, position=settings.position),
+            settings.vector_types,
         )
         self._process = os.getpid()
         self._closed = False
 
     def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept, and the setting to change."""
-        if self._promise.unlogged:
-            return (
-                f"the table(s) {self._promise.unlogged} are UNLOGGED and emptied after a crash. "
-                "Run ALTER TABLE … SET LOGGED"
-            )
-        if require >= Durability.DISK and self._promise.fsync == "off":
-            return (
-                "the server runs with fsync=off, so a power loss can take or corrupt everything. "
-                "Set fsync=on, or say require=Durability.PROCESS"
-            )
-        if require is Durability.REPLICA:
-            return (
-                "synchronous_standby_names is empty, so a commit waits for no other machine. Name "
-                "the standbys there, or say require=Durability.DISK"
-            )
-        return "synchronous_commit is off. Set it to on, or ask for less"
+        """Why more than `durability` cannot be kept, and the setting to change."""
+        return self._settings.weakness(require)
 
     def risk(self) -> str | None:
-        """A page that is torn by a power cut cannot be repaired without its full image."""
-        if self._promise.full_page_writes == "off":
-            return (
-                "the server runs with full_page_writes=off: a power cut in the middle of writing a "
-                "page can damage it beyond repair. Set full_page_writes=on, unless the file system "
-                "never tears a page (ZFS)"
-            )
-        return None
+        """What may take the data away later although each ack is true."""
+        return self._settings.risk()
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -112,8 +94,10 @@ class PostgresSetup:
 class PostgresBackend(PostgresSetup):
     """Commands on one database, for every thread of this process."""
 
-    def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
-        super().__init__(asked, servers, promise)
+    def __init__(
+        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
+    ) -> None:
+        super().__init__(asked, servers, settings)
         self._servers = [Pool(address) for address in servers]
 
     def execute(self, command: Command[R]) -> R:
@@ -149,9 +133,9 @@ class PostgresBackend(PostgresSetup):
     def _ask(self, step: Ask) -> Rows:
         server, holder = self._servers[step.server], object()
         try:
-            link = server.take(holder, step.request.operation)
+            link = server.take(holder, step.statement.operation)
             try:
-                rows = _run(link, step.request)
+                rows = _run(link, step.statement)
             except BaseException as error:
                 server.after(link, error)
                 raise
@@ -165,8 +149,10 @@ class PostgresBackend(PostgresSetup):
 class AsyncPostgresBackend(PostgresSetup):
     """The same for the tasks of one event loop."""
 
-    def __init__(self, asked: Settings, servers: Sequence[Address], promise: Promise) -> None:
-        super().__init__(asked, servers, promise)
+    def __init__(
+        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
+    ) -> None:
+        super().__init__(asked, servers, settings)
         self._servers = [AsyncPool(address) for address in servers]
 
     async def execute(self, command: Command[R]) -> R:
@@ -201,36 +187,36 @@ class AsyncPostgresBackend(PostgresSetup):
         return None
 
     async def _ask(self, step: Ask) -> Rows:
-        async with self._servers[step.server].lend(step.request.operation) as link:
-            return await _run_async(link, step.request)
+        async with self._servers[step.server].borrow(step.statement.operation) as link:
+            return await _run_async(link, step.statement)
 
 
-def _run(link: Link, request: Request) -> Rows:
+def _run(link: Link, statement: Statement) -> Rows:
     link.warned = ""
     try:
-        rows = link.execute(request.sql, request.values, binary=True).fetchall()
+        rows = link.execute(statement.sql, statement.values, binary=True).fetchall()
     except psycopg.Error as error:
-        raise mapped(error, request.operation, writes=request.writes) from error
-    _check_warned(link, request)
+        raise mapped(error, statement.operation, writes=statement.writes) from error
+    _check_warned(link, statement)
     return rows
 
 
-async def _run_async(link: AsyncLink, request: Request) -> Rows:
+async def _run_async(link: AsyncLink, statement: Statement) -> Rows:
     link.warned = ""
     try:
-        rows = await (await link.execute(request.sql, request.values, binary=True)).fetchall()
+        rows = await (await link.execute(statement.sql, statement.values, binary=True)).fetchall()
     except psycopg.Error as error:
-        raise mapped(error, request.operation, writes=request.writes) from error
-    _check_warned(link, request)
+        raise mapped(error, statement.operation, writes=statement.writes) from error
+    _check_warned(link, statement)
     return rows
 
 
-def _check_warned(link: Link | AsyncLink, request: Request) -> None:
+def _check_warned(link: Link | AsyncLink, statement: Statement) -> None:
     """A commit whose wait for a standby was cut short is done here, and perhaps nowhere else."""
-    if request.writes and link.warned:
+    if statement.writes and link.warned:
         raise OutcomeUnknown(
             f"the write is on the primary, but no standby has confirmed it ({link.warned}). Retry "
             "it with the same key",
-            operation=request.operation,
+            operation=statement.operation,
             backend=BACKEND,
         )

@@ -1,7 +1,7 @@
-"""What to ask of which server, in what order, and what to make of it. Pure, for both doors.
+"""What to ask of which server, in what order, and what to make of it. Pure, for both APIs.
 
-A course is a generator: it yields `Ask` and is sent rows, or has an error thrown into it; it
-yields `Rest` to wait a little. Neither door decides anything.
+Steps are a generator: it yields `Ask` and is sent rows, or has an error thrown into it; it
+yields `Rest` to wait a little. Neither API decides anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -23,7 +23,7 @@ from holdfast.backends.postgres.index import (
     found_near,
 )
 from holdfast.backends.postgres.replicas import PRIMARY, Replicas
-from holdfast.backends.postgres.statements import READS, Request, Requests, Rows
+from holdfast.backends.postgres.statements import READS, Rows, Statement, Statements
 from holdfast.backends.writes import Write
 from holdfast.commands import (
     Append,
@@ -41,6 +41,7 @@ from holdfast.commands import (
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Candidate, Search
+from holdfast.runner import StepsOf
 
 R = TypeVar("R")
 
@@ -57,7 +58,7 @@ class Ask:
     """Send a statement to a server: `PRIMARY`, or a replica by its index."""
 
     server: int
-    request: Request
+    statement: Statement
 
 
 @dataclass(slots=True)
@@ -67,23 +68,23 @@ class Rest:
     seconds: float
 
 
-Steps = Generator[Ask | Rest, Any, R]
+Steps = StepsOf[Ask | Rest, R]
 
 
 class CommandSteps:
-    """Each command as a course, with what a store remembers between them."""
+    """Each command as steps, with what a store remembers between them."""
 
     def __init__(
-        self, requests: Requests, replicas: Replicas, vector_types: str | None = None
+        self, statements: Statements, replicas: Replicas, vector_types: str | None = None
     ) -> None:
-        self._requests = requests
-        self._entries = IndexStatements(requests, vector_types)
+        self._statements = statements
+        self._entries = IndexStatements(statements, vector_types)
         self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
         self._sweep_at_s = 0.0
 
     def of(self, command: Command[Any]) -> Steps[Any]:
-        """The course of any command but an append, which goes with others."""
+        """The steps of any command but an append, which goes with others."""
         if isinstance(command, Read):
             return self._read(command)
         if isinstance(command, Rewrite):
@@ -91,7 +92,7 @@ class CommandSteps:
         if isinstance(command, Forget):
             return self._forget(command)
         if isinstance(command, ImportSession):
-            return self._put(command)
+            return self._import_session(command)
         return self._of_memory(command)
 
     def _of_memory(self, command: Command[Any]) -> Steps[Any]:
@@ -105,7 +106,7 @@ class CommandSteps:
         """Give each append of a group its reply or its error, or send it on its way again."""
         commands = [write.payload for write in group]
         try:
-            rows: Rows = yield from _ask(PRIMARY, self._requests.append(commands))
+            rows: Rows = yield from _ask(PRIMARY, self._statements.append(commands))
         except EngineFull as error:
             yield from self._each_alone(group, error)
             return
@@ -132,7 +133,7 @@ class CommandSteps:
             yield from self.append((write,))
 
     def _rewrite(self, command: Rewrite) -> Steps[Written]:
-        [row] = yield from _ask(PRIMARY, self._requests.rewrite(command))
+        [row] = yield from _ask(PRIMARY, self._statements.rewrite(command))
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
             raise outcome or AssertionError(row)
@@ -140,16 +141,18 @@ class CommandSteps:
         return outcome
 
     def _forget(self, command: Forget) -> Steps[Any]:
-        rows = yield from _ask(PRIMARY, self._requests.forget(command))
+        rows = yield from _ask(PRIMARY, self._statements.forget(command))
         yield from self._after_write([])
         return answers.removed(rows)
 
-    def _put(self, command: ImportSession) -> Steps[bool]:
-        [(written,)] = yield from _ask(PRIMARY, self._requests.put(command))
+    def _import_session(self, command: ImportSession) -> Steps[bool]:
+        [(written,)] = yield from _ask(PRIMARY, self._statements.import_session(command))
         if written:
             yield from self._after_write([])
             return True
-        there = answers.copied((yield from _ask(PRIMARY, self._requests.take(command.session))))
+        there = answers.copied(
+            (yield from _ask(PRIMARY, self._statements.export_session(command.session)))
+        )
         return not is_there(there, command.copy, backend=BACKEND)
 
     def _derive(self, command: Derive) -> Steps[Written]:
@@ -175,7 +178,7 @@ class CommandSteps:
             rows = yield Ask(PRIMARY, self._entries.search_near(command))
             candidates = found_near(rows)
             if candidates is None:
-                yield Ask(PRIMARY, self._entries.follow_near(command))
+                yield Ask(PRIMARY, self._entries.fill_near(command))
         except HoldfastError:
             self._near_at_s = time.monotonic() + NEAR_AVOID_S
             return None
@@ -184,7 +187,7 @@ class CommandSteps:
     def _one(self, command: Command[R]) -> Steps[R]:
         if type(command) in READS:
             make, reply = READS[type(command)]
-            rows = yield from _ask(PRIMARY, make(self._requests, command))
+            rows = yield from _ask(PRIMARY, make(self._statements, command))
         else:
             ask, reply = ENTRIES[type(command)]
             rows = yield from _ask(PRIMARY, ask(self._entries, command))
@@ -199,14 +202,14 @@ class CommandSteps:
             cut = yield from self._read_at(command, server, token)
             if cut is not None:
                 return cut
-        return answers.page(command, (yield from _ask(PRIMARY, self._requests.read(command))))
+        return answers.page(command, (yield from _ask(PRIMARY, self._statements.read(command))))
 
     def _read_at(self, command: Read, server: int, token: str) -> Steps[Slice | None]:
         give_up_s = time.monotonic() + self._replicas.wait_s
-        request = self._requests.read_at(command, token)
+        statement = self._statements.read_at(command, token)
         rest_s = REST_S
         try:
-            while (rows := (yield from _ask(server, request)))[0][1] == b"behind":
+            while (rows := (yield from _ask(server, statement)))[0][1] == b"behind":
                 if time.monotonic() + rest_s > give_up_s:
                     self._replicas.avoid(server, time.monotonic())
                     return None
@@ -236,7 +239,7 @@ class CommandSteps:
         losses = self._replicas.losses()
         position: str
         try:
-            [(position,)] = yield from _ask(PRIMARY, self._requests.position(flushed=flushed))
+            [(position,)] = yield from _ask(PRIMARY, self._statements.position(flushed=flushed))
         except HoldfastError:
             position = self._replicas.NOWHERE  # the write itself is done, whatever happened here
         self._replicas.wrote(position, losses)
@@ -248,23 +251,23 @@ class CommandSteps:
             return
         self._sweep_at_s = now_s + SWEEP_INTERVAL_S
         try:
-            [(swept,)] = yield Ask(PRIMARY, self._requests.sweep(SWEEP_MESSAGES_MAX))
+            [(swept,)] = yield Ask(PRIMARY, self._statements.sweep(SWEEP_MESSAGES_MAX))
         except HoldfastError:
             return  # the next write tries again
         if swept:
             self._sweep_at_s = now_s
 
 
-def _ask(server: int, request: Request) -> Steps[Rows]:
+def _ask(server: int, statement: Statement) -> Steps[Rows]:
     """Ask, and again where that is safe: the server gave up, or a read lost its connection."""
     for tried in range(1, TRIES_MAX):
         try:
-            rows: Rows = yield Ask(server, request)
+            rows: Rows = yield Ask(server, statement)
         except (Contended, ConnectionLost) as error:
             if isinstance(error, ConnectionLost) and tried > 1:
                 raise
             yield Rest(random.uniform(0, REST_S * 2**tried))  # noqa: S311 - only to get apart
         else:
             return rows
-    last: Rows = yield Ask(server, request)
+    last: Rows = yield Ask(server, statement)
     return last

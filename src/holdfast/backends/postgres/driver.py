@@ -1,4 +1,4 @@
-"""One connection, for either door: every answer within a bound, nothing kept in between.
+"""One connection, for the sync and the async API: every answer within a bound, nothing kept in between.
 
 Each statement is a transaction of its own (autocommit), and none is prepared on the server by
 name. So a bouncer in transaction mode may hand every statement to another backend; the plans
@@ -15,11 +15,13 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
-from holdfast.backends.postgres.errors import ReplyTimeout
+from holdfast.backends.postgres.address import Address
+from holdfast.backends.postgres.errors import ReplyTimeout, unreachable
+from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
 
-OPEN: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
+_OPEN: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
 IDLE_S_MAX: Final = 60.0
 """A connection idle for longer may have been cut by something in between without a word."""
 
@@ -42,7 +44,7 @@ class _Watched:
 
 
 class Link(_Watched, psycopg.Connection[Any]):
-    """For the sync door."""
+    """For the sync API."""
 
     def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
         """As psycopg's, with an end."""
@@ -50,11 +52,43 @@ class Link(_Watched, psycopg.Connection[Any]):
 
 
 class AsyncLink(_Watched, psycopg.AsyncConnection[Any]):
-    """For the async door."""
+    """For the async API."""
 
     async def wait(self, gen: Any, *args: Any, **settings: Any) -> Any:
         """As psycopg's, with an end."""
         return await super().wait(_bounded(gen, self.reply_timeout_s), *args, **settings)
+
+
+def open_link(address: Address, operation: str) -> Link:
+    """A new connection; `EngineUnreachable` says why there is none."""
+    try:
+        link = Link.connect(**address.conninfo, **_OPEN)
+    except (psycopg.Error, OSError) as error:
+        raise _not_opened(address, error, operation) from None
+    _set_up(link, address)
+    return link
+
+
+async def open_link_async(address: Address, operation: str) -> AsyncLink:
+    """The same, awaited."""
+    try:
+        link = await AsyncLink.connect(**address.conninfo, **_OPEN)
+    except (psycopg.Error, OSError) as error:
+        raise _not_opened(address, error, operation) from None
+    _set_up(link, address)
+    return link
+
+
+def _set_up(link: Link | AsyncLink, address: Address) -> None:
+    link.reply_timeout_s = address.reply_timeout_s
+    link.add_notice_handler(link.note)
+
+
+def _not_opened(address: Address, error: Exception, operation: str) -> HoldfastError:
+    """The driver's words, cleaned, and as cause a clean copy: the original may hold a password."""
+    words = " ".join(address.scrub(str(error)).split())
+    clean = type(error)(words) if words != str(error) else error
+    return unreachable(clean, operation, words)
 
 
 def _bounded(gen: Generator[Any, Any, T], timeout_s: float) -> Generator[Any, Any, T]:

@@ -37,6 +37,7 @@ class ReplyTimeout(psycopg.OperationalError):
 
 
 INDEX_TABLES: Final = ("followed", "entries", "words")
+"""`followed` has the positions of indexes; the name is that of the stored schema."""
 _INDEX_TABLE: Final = re.compile(rf"\.({'|'.join(INDEX_TABLES)})\b")
 _UNKNOWN: Final = "It may or may not have happened: retry it with the same key"
 _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (

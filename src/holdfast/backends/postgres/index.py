@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.backends.postgres.statements import Request, Requests, Rows
+from holdfast.backends.postgres.statements import Rows, Statement, Statements
 from holdfast.backends.queries import load_queries
 from holdfast.commands import Command, Derive, ReadNumbers, sublogs_of
 from holdfast.recall.index_commands import (
@@ -37,31 +37,31 @@ NEAR_DIMENSION_MAX: Final = 16_000
 class IndexStatements:
     """Statements on the index, and on the logs beside a session."""
 
-    def __init__(self, requests: Requests, vector_types: str | None) -> None:
+    def __init__(self, statements: Statements, vector_types: str | None) -> None:
         constants = {
             "{postings_max}": str(POSTINGS_MAX),
             "{vector}": vector_types or "",
             "{near_batch}": str(NEAR_BATCH),
             "{near_lock_timeout_ms}": str(NEAR_LOCK_TIMEOUT_MS),
         }
-        self._sql = requests.prepared(SQL, constants)
+        self._sql = statements.prepared(SQL, constants)
 
-    def read_numbers(self, command: ReadNumbers) -> Request:
+    def read_numbers(self, command: ReadNumbers) -> Statement:
         """See `ReadNumbers`."""
         values = (command.session, list(command.numbers))
-        return Request(self._sql["read_numbers"], values, command.operation)
+        return Statement(self._sql["read_numbers"], values, command.operation)
 
-    def derive(self, command: Derive) -> Request:
+    def derive(self, command: Derive) -> Statement:
         """See `Derive`."""
         _, sublog = sublogs_of(command.session)
         values = (command.session, sublog, command.source, command.record, command.key)
-        return Request(self._sql["derive"], values, command.operation, writes=True)
+        return Statement(self._sql["derive"], values, command.operation, writes=True)
 
-    def position(self, command: ReadPosition) -> Request:
+    def position(self, command: ReadPosition) -> Statement:
         """See `ReadPosition`."""
-        return Request(self._sql["position"], (command.session,), command.operation)
+        return Statement(self._sql["position"], (command.session,), command.operation)
 
-    def extend(self, command: Extend) -> Request:
+    def extend(self, command: Extend) -> Statement:
         """See `Extend`."""
         entries = command.entries
         words = [(term, one.seq, weight) for one in entries for term, weight in one.words.items()]
@@ -76,27 +76,27 @@ class IndexStatements:
             [weight for _, _, weight in words],
         )
         # To repeat it is safe: it moves on from a position that it names.
-        return Request(self._sql["extend"], values, command.operation)
+        return Statement(self._sql["extend"], values, command.operation)
 
-    def search(self, command: Search) -> Request:
+    def search(self, command: Search) -> Statement:
         """See `Search`."""
         counts = (command.limit, _bits(command.sketch), max(CANDIDATES_MAX, command.limit))
         values = (command.model, command.session, list(command.words), *counts)
-        return Request(self._sql["search"], values, command.operation)
+        return Statement(self._sql["search"], values, command.operation)
 
-    def search_near(self, command: Search) -> Request:
+    def search_near(self, command: Search) -> Statement:
         """See `Search`; by pgvector."""
         vector = struct.unpack(f"{len(command.vector)}b", command.vector)
         values = (command.model, command.session, list(command.words), command.limit)
-        return Request(
+        return Statement(
             self._sql["search_near"],
             (*values, str(list(vector)), command.limit),
             command.operation,
         )
 
-    def follow_near(self, command: Search) -> Request:
+    def fill_near(self, command: Search) -> Statement:
         """Bring pgvector's copy of this log on."""
-        return Request(self._sql["follow_near"], (command.session,), command.operation)
+        return Statement(self._sql["fill_near"], (command.session,), command.operation)
 
 
 def _bits(sketch: bytes) -> str:

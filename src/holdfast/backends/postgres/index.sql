@@ -78,5 +78,5 @@ FROM asked a, kept k JOIN {schema}.near n ON n.session = k.id
 LEFT JOIN worded w ON w.seq = n.seq
 WHERE k.whole
 
--- name: follow_near
+-- name: fill_near
 SELECT {schema}.follow_near({namespace}, %b, {near_lock_timeout_ms}, {near_batch})

@@ -1,4 +1,4 @@
-"""Opening a database: the schema made or brought up to date, and what its settings promise.
+"""Opening a database: the schema made or brought up to date, and its settings read.
 
 Done once per store, with a connection of its own, before the first command.
 """
@@ -6,7 +6,6 @@ Done once per store, with a connection of its own, before the first command.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +13,12 @@ import psycopg
 
 from holdfast.backends.postgres import pgvector
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.driver import Link
+from holdfast.backends.postgres.driver import Link, open_link
+from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, INDEX_TABLES, mapped
-from holdfast.backends.postgres.pool import open_link
 from holdfast.backends.postgres.statements import SQL, Row, in_schema
 from holdfast.backends.queries import load_migrations
 from holdfast.errors import FormatTooNew, HoldfastError, Refused
-from holdfast.model import Durability
 
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -31,37 +29,8 @@ MIGRATION_TIMEOUT_S: Final = 60.0
 """How long one process waits for another that is bringing the schema up to date."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """The settings of a server that decide what an ack survives; and who compares vectors."""
-
-    vector_types: str | None
-    """Where the types of pgvector are, if the server does."""
-    fsync: str
-    synchronous_commit: str
-    synchronous_standby_names: str
-    full_page_writes: str
-    read_only: str
-    unlogged: str
-    """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
-    position: str = ""
-    """Where the log of the primary was: a replica that is not there yet lacks what was there before."""
-
-    def reached(self, require: Durability) -> Durability:
-        """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""
-        commit = self.synchronous_commit
-        standbys = bool(self.synchronous_standby_names)
-        if self.unlogged or (commit == "off" and require is Durability.MEMORY):
-            return Durability.MEMORY
-        if self.fsync == "off":
-            return Durability.PROCESS
-        if standbys and (require is Durability.REPLICA or commit in {"on", "remote_apply"}):
-            return Durability.REPLICA
-        return Durability.DISK
-
-
-def open_database(address: Address) -> tuple[Promise, str | None]:
-    """Bring the schema up to date where needed; the server's promise and its identity.
+def open_database(address: Address) -> tuple[ServerSettings, str | None]:
+    """Bring the schema up to date where needed; the server's settings and its identity.
 
     Safe when many processes do so at once. A role that may not create anything is enough
     where the schema is there already.
@@ -71,8 +40,8 @@ def open_database(address: Address) -> tuple[Promise, str | None]:
             _make_ready(link, address.schema)
             row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
             types = pgvector.offer(link, address.schema)
-            promise = Promise(types, *(str(value or "") for value in row.fetchone() or ()))
-            return promise, identity(link)
+            settings = ServerSettings(types, *(str(value or "") for value in row.fetchone() or ()))
+            return settings, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
 

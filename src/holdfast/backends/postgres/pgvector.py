@@ -24,7 +24,7 @@ def offer(link: Link, schema: str) -> str | None:
     """Where the types of pgvector are, if the server is to be asked; None: it is not.
 
     The first one who may do so makes what it takes: the extension, and a copy of the vectors in
-    its type, which is filled as logs are followed and searched.
+    its type, which is filled as logs are indexed and searched.
     """
     try:
         types, available, whole, readable = _state(link, schema)

@@ -13,17 +13,22 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-import psycopg
-
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.driver import OPEN, AsyncLink, Link, is_broken, is_fit
-from holdfast.backends.postgres.errors import BACKEND, unreachable
+from holdfast.backends.postgres.driver import (
+    AsyncLink,
+    Link,
+    is_broken,
+    is_fit,
+    open_link,
+    open_link_async,
+)
+from holdfast.backends.postgres.errors import BACKEND
 from holdfast.backends.slots import Slots
-from holdfast.errors import EngineUnreachable, HoldfastError, StoreClosed
+from holdfast.errors import EngineUnreachable, StoreClosed
 
 
 class Pool:
-    """For the sync door."""
+    """For the sync API."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -71,7 +76,7 @@ class Pool:
 
 
 class AsyncPool:
-    """For the async door, within one event loop."""
+    """For the async API, within one event loop."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -80,7 +85,7 @@ class AsyncPool:
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def lend(self, operation: str) -> AsyncIterator[AsyncLink]:
+    async def borrow(self, operation: str) -> AsyncIterator[AsyncLink]:
         """A connection for the length of a `with` block; one that breaks in it is thrown away."""
         await self._queue(operation)
         try:
@@ -125,38 +130,6 @@ class AsyncPool:
         self._idle.append(link)
         if self._closed:
             await self.close()
-
-
-def open_link(address: Address, operation: str) -> Link:
-    """A new connection; `EngineUnreachable` says why there is none."""
-    try:
-        link = Link.connect(**address.conninfo, **OPEN)
-    except (psycopg.Error, OSError) as error:
-        raise _not_opened(address, error, operation) from None
-    _set_up(link, address)
-    return link
-
-
-async def open_link_async(address: Address, operation: str) -> AsyncLink:
-    """The same, awaited."""
-    try:
-        link = await AsyncLink.connect(**address.conninfo, **OPEN)
-    except (psycopg.Error, OSError) as error:
-        raise _not_opened(address, error, operation) from None
-    _set_up(link, address)
-    return link
-
-
-def _set_up(link: Link | AsyncLink, address: Address) -> None:
-    link.reply_timeout_s = address.reply_timeout_s
-    link.add_notice_handler(link.note)
-
-
-def _not_opened(address: Address, error: Exception, operation: str) -> HoldfastError:
-    """The driver's words, cleaned, and as cause a clean copy: the original may hold a password."""
-    words = " ".join(address.scrub(str(error)).split())
-    clean = type(error)(words) if words != str(error) else error
-    return unreachable(clean, operation, words)
 
 
 def _all_busy(address: Address, operation: str) -> EngineUnreachable:

@@ -20,7 +20,7 @@ SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
--- name: put
+-- name: import
 SELECT {schema}.put(
     {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
     %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
@@ -32,7 +32,7 @@ SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %
 SELECT seq, record FROM {schema}.read_at(
     %s::pg_lsn, {namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
 
--- name: look
+-- name: stat
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
        last, last - floor, bytes, ttl_ms, expires_ms
 FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
@@ -43,7 +43,7 @@ WHERE namespace = {namespace} AND name >= %b AND name > %b AND name < %b
   AND (%b OR (state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now()))))
 ORDER BY name LIMIT %b
 
--- name: take
+-- name: export
 -- One statement, hence one snapshot: the session, its visible records, its keys.
 WITH s AS MATERIALIZED (
     SELECT *, state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) AS visible

@@ -45,7 +45,7 @@ Rows = list[Row]
 
 
 @dataclass(slots=True)
-class Request:
+class Statement:
     """One statement with its values. A lost answer to one that writes leaves its outcome unknown."""
 
     sql: bytes
@@ -54,8 +54,8 @@ class Request:
     writes: bool = False
 
 
-class Requests:
-    """Statements for one namespace in one schema, at one required level."""
+class Statements:
+    """Statements for one namespace in one schema, at one required durability."""
 
     def __init__(
         self, schema: str, namespace: bytes, require: Durability, lock_timeout_ms: int
@@ -79,7 +79,7 @@ class Requests:
         constants = {**self._constants, **(more or {})}
         return {name: in_schema(text, self._schema, constants) for name, text in queries.items()}
 
-    def append(self, group: Sequence[Append]) -> Request:
+    def append(self, group: Sequence[Append]) -> Statement:
         """Appends in one statement; those to one session stand together, sessions are sorted."""
         if len(group) == 1:
             return self._append_one(group[0])
@@ -95,31 +95,31 @@ class Requests:
         if len(shares) == 1:
             return self._write("append_many", "append", group[0].session, *values)
         names = (list(shares), list(shares.values()))
-        return Request(self._sql["append_all"], (*names, *values), "append", writes=True)
+        return Statement(self._sql["append_all"], (*names, *values), "append", writes=True)
 
-    def _append_one(self, one: Append) -> Request:
+    def _append_one(self, one: Append) -> Statement:
         """What is most often left out is not sent: each value costs the driver some time."""
         is_plain = one.key is None and one.expect is None and one.ttl_ms == TTL_KEEP
         rest = () if is_plain else (one.key or b"", _or_any(one.expect), one.ttl_ms)
         count = len(one.records)
         records = one.records if count <= SPELT_OUT_MAX else (list(one.records),)
         sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
-        return Request(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
+        return Statement(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
 
-    def rewrite(self, command: Rewrite) -> Request:
+    def rewrite(self, command: Rewrite) -> Statement:
         """See `Rewrite`."""
         rest = (list(command.records), _size(command), _or_any(command.expect), command.ttl_ms)
         return self._write("rewrite", "rewrite", command.session, *rest)
 
-    def forget(self, command: Forget) -> Request:
+    def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
         return self._write("forget", "forget", command.session, *sublogs_of(command.session))
 
-    def put(self, command: ImportSession) -> Request:
+    def import_session(self, command: ImportSession) -> Statement:
         """See `ImportSession`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
         return self._write(
-            "put",
+            "import",
             "load",
             command.session,
             facts.state.value,
@@ -134,46 +134,46 @@ class Requests:
             [last for _, _, last in keys],
         )
 
-    def read(self, command: Read) -> Request:
+    def read(self, command: Read) -> Statement:
         """A page, from the primary."""
-        return self._request("read", *self._page(command), operation=command.operation)
+        return self._statement("read", *self._page(command), operation=command.operation)
 
-    def read_at(self, command: Read, token: str) -> Request:
+    def read_at(self, command: Read, token: str) -> Statement:
         """A page from a replica that has come to where the token says."""
         values = (token, *self._page(command), EXPIRY_MARGIN_MS)
-        return self._request("read_at", *values, operation=command.operation)
+        return self._statement("read_at", *values, operation=command.operation)
 
-    def look(self, command: StatSession) -> Request:
+    def stat(self, command: StatSession) -> Statement:
         """See `StatSession`."""
-        return self._request("look", command.session, operation="stat")
+        return self._statement("stat", command.session, operation="stat")
 
-    def names(self, command: Names) -> Request:
+    def names(self, command: Names) -> Statement:
         """See `Names`. No UTF-8 holds the byte 255, so it bounds every prefix."""
         bounds = (command.prefix, command.after or b"", command.prefix + b"\xff")
         values = (*bounds, command.gone, command.limit)
-        return self._request("names", *values, operation=command.operation)
+        return self._statement("names", *values, operation=command.operation)
 
-    def take(self, session: bytes) -> Request:
+    def export_session(self, session: bytes) -> Statement:
         """See `ExportSession`."""
-        return self._request("take", session, operation="export")
+        return self._statement("export", session, operation="export")
 
-    def sweep(self, messages_max: int) -> Request:
+    def sweep(self, messages_max: int) -> Statement:
         """Free the room of an expired session."""
-        return self._request("sweep", messages_max, operation="sweep")
+        return self._statement("sweep", messages_max, operation="sweep")
 
-    def position(self, *, flushed: bool) -> Request:
+    def position(self, *, flushed: bool) -> Statement:
         """Where the log of the primary is, after a commit."""
-        return self._request("position", flushed, operation="position")
+        return self._statement("position", flushed, operation="position")
 
     def _page(self, command: Read) -> tuple[Any, ...]:
         bounds = (command.after, command.before, command.limit)
         return (command.session, *bounds, command.forward)
 
-    def _write(self, name: str, operation: str, session: bytes, *values: Any) -> Request:
-        return Request(self._sql[name], (session, *values), operation, writes=True)
+    def _write(self, name: str, operation: str, session: bytes, *values: Any) -> Statement:
+        return Statement(self._sql[name], (session, *values), operation, writes=True)
 
-    def _request(self, name: str, *values: Any, operation: str) -> Request:
-        return Request(self._sql[name], values, operation)
+    def _statement(self, name: str, *values: Any, operation: str) -> Statement:
+        return Statement(self._sql[name], values, operation)
 
 
 def in_schema(text: str, schema: str, constants: Mapping[str, str] | None = None) -> bytes:
@@ -282,8 +282,8 @@ def names(rows: Rows) -> list[bytes]:
 
 
 READS: Final[dict[type[Command[Any]], Any]] = {
-    StatSession: (lambda requests, command: requests.look(command), facts),
-    Names: (lambda requests, command: requests.names(command), names),
-    ExportSession: (lambda requests, command: requests.take(command.session), copied),
+    StatSession: (lambda statements, command: statements.stat(command), facts),
+    Names: (lambda statements, command: statements.names(command), names),
+    ExportSession: (lambda statements, command: statements.export_session(command.session), copied),
 }
 """Reads that are one statement on the primary: how they are asked, and what the rows mean."""

@@ -1,19 +1,19 @@
-"""Redis 6.2 to 8 and Valkey: `redis://host:6379/0`; see `target.py` for the other URLs."""
+"""Redis 6.2 to 8 and Valkey: `redis://host:6379/0`; see `address.py` for the other URLs."""
 
 from __future__ import annotations
 
-from holdfast.backends.redis.address import target_of
+from holdfast.backends.redis.address import read_address
 from holdfast.backends.redis.backend import AsyncRedisBackend, RedisBackend
 from holdfast.commands import Settings
 
 
 def open_backend(asked: Settings) -> RedisBackend:
     """The backend for a URL, connected: the engine answers, and what it keeps is known."""
-    return RedisBackend(target_of(asked))
+    return RedisBackend(read_address(asked))
 
 
 async def open_backend_async(asked: Settings) -> AsyncRedisBackend:
     """The same for the running event loop."""
-    backend = AsyncRedisBackend(target_of(asked))
+    backend = AsyncRedisBackend(read_address(asked))
     await backend.open()
     return backend

@@ -25,7 +25,7 @@ SCHEMES: Final = {"redis": False, "valkey": False, "rediss": True, "valkeys": Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Server:
     """Where an engine listens."""
 
     host: str
@@ -37,10 +37,10 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Address:
     """What to connect to, and how."""
 
-    seeds: tuple[Address, ...]
+    seeds: tuple[Server, ...]
     namespace: bytes
     require: Durability
     tls: bool = False
@@ -58,8 +58,8 @@ class Target:
     pool_timeout_s: float = 10.0
 
 
-def target_of(asked: Settings) -> Target:
-    """The target of a URL, or `UsageError` naming what is wrong, never the whole URL."""
+def read_address(asked: Settings) -> Address:
+    """The address that a URL stands for, or `UsageError` naming what is wrong, never the whole URL."""
     if asked.replicas:
         raise Refused(
             "this backend reads from the primary only, so that no answer is stale. Leave replicas "
@@ -73,13 +73,13 @@ def target_of(asked: Settings) -> Target:
         "require": asked.require,
         "cluster": mode == "cluster",
         "tls": SCHEMES.get(base, False),
-        **_place(url, base, mode),
+        **_servers(url, base, mode),
         **options,
     }
-    return Target(**settings)
+    return Address(**settings)
 
 
-def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
+def _servers(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
     login, _, hosts = url.netloc.rpartition("@")
     username, _, password = login.partition(":")
     found: dict[str, Any] = {
@@ -87,9 +87,9 @@ def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
         "password": unquote(password) or None,
     }
     if base == "unix":
-        return found | {"seeds": (Address("", 0, unquote(url.path)),)}
+        return found | {"seeds": (Server("", 0, unquote(url.path)),)}
     port = SENTINEL_PORT if mode == "sentinel" else PORT
-    found["seeds"] = tuple(_address(host, port) for host in hosts.split(","))
+    found["seeds"] = tuple(_server(host, port) for host in hosts.split(","))
     parts = [unquote(part) for part in url.path.split("/") if part]
     if mode == "sentinel":
         if not parts:
@@ -104,10 +104,10 @@ def _place(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
     return found
 
 
-def _address(host: str, default: int) -> Address:
+def _server(host: str, default: int) -> Server:
     try:
         parts = urlsplit(f"//{host}")
-        return Address(parts.hostname or "localhost", parts.port or default)
+        return Server(parts.hostname or "localhost", parts.port or default)
     except ValueError as error:
         raise UsageError(f"a port must be a number up to 65535, as in {default}") from error
 
@@ -123,7 +123,7 @@ def _options(url: SplitResult) -> dict[str, Any]:
         elif name in {"db", "connections_max"}:
             found[name] = _whole(name, value)
         elif name == "durability":
-            found["stated"] = _level(value)
+            found["stated"] = _durability(value)
         else:
             raise UsageError(f"redis does not know the option {name}; it knows {', '.join(KNOWN)}")
     return found | {"tls_options": tuple(tls)}
@@ -146,8 +146,8 @@ def _whole(name: str, value: str) -> int:
     return int(value)
 
 
-def _level(value: str) -> Durability:
-    levels = {level.name.lower(): level for level in Durability if level < Durability.REPLICA}
-    if value not in levels:
-        raise UsageError(f"durability must be one of {', '.join(levels)}, not {value!r}")
-    return levels[value]
+def _durability(value: str) -> Durability:
+    known = {one.name.lower(): one for one in Durability if one < Durability.REPLICA}
+    if value not in known:
+        raise UsageError(f"durability must be one of {', '.join(known)}, not {value!r}")
+    return known[value]

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends.group_commit import GroupCommit
-from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
-from holdfast.backends.redis.durability import Level
+from holdfast.backends.redis.durability import Assessment
 from holdfast.backends.redis.errors import BACKEND
 from holdfast.backends.redis.statements import Request, request_for
 from holdfast.backends.slots import Slots
@@ -35,20 +35,20 @@ class RedisSetup:
 
     name = BACKEND
     durability: Durability
-    _levels: Sequence[Level]
+    _assessments: Sequence[Assessment]
     _engine: Engine
-    _groups: dict[Address | None, GroupCommit]
+    _groups: dict[Server | None, GroupCommit]
     _closed = False
 
-    def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the level knows what was asked
-        """Why a level above `durability` cannot be kept, and the setting to change."""
-        return min(self._levels, key=lambda level: level.durability).weakness
+    def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the assessment knows what was asked
+        """Why more than `durability` cannot be kept, and the setting to change."""
+        return min(self._assessments, key=lambda assessment: assessment.durability).weakness
 
     def risk(self) -> str | None:
         """What was stated and not seen; and a failover that may lose what was acknowledged."""
-        for level in self._levels:
-            if level.risk:
-                return level.risk
+        for assessment in self._assessments:
+            if assessment.risk:
+                return assessment.risk
         if self._engine.pool.may_promote and self.durability < Durability.REPLICA:
             return (
                 "a failover may make a replica the primary that has not received the last "
@@ -56,35 +56,37 @@ class RedisSetup:
             )
         return None
 
-    def _take_levels(self, levels: Sequence[Level]) -> None:
-        self._levels = levels
-        self.durability = min(level.durability for level in levels)
+    def _note_assessments(self, assessments: Sequence[Assessment]) -> None:
+        self._assessments = assessments
+        self.durability = min(assessment.durability for assessment in assessments)
 
     def _special(self, command: Command[Any]) -> Steps[Any] | None:
         """Commands of more than one step."""
         if isinstance(command, Names):
             return self._engine.names(command)
         if isinstance(command, ImportSession):
-            return self._engine.put(command)
+            return self._engine.import_session(command)
         return None
 
     def _group_for(self, request: Request) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
-        pool, target = self._engine.pool, self._engine.target
-        address = pool.known_place(request.slot) if pool.is_cluster else None
-        group = self._groups.get(address)
+        pool, address = self._engine.pool, self._engine.address
+        server = pool.known_server(request.slot) if pool.is_cluster else None
+        group = self._groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
-            waits = any(level.wait_disk or level.wait_replica for level in self._levels)
+            waits = any(
+                assessment.wait_disk or assessment.wait_replica for assessment in self._assessments
+            )
             group = GroupCommit(
                 backend=BACKEND,
                 under_way_max=2 if waits else 1,
                 bytes_max=GROUP_BYTES_MAX,
                 size=lambda request: request.size,
-                queue_timeout_s=target.pool_timeout_s,
-                outcome_timeout_s=OUTCOME_REPLIES * target.reply_timeout_s,
+                queue_timeout_s=address.pool_timeout_s,
+                outcome_timeout_s=OUTCOME_REPLIES * address.reply_timeout_s,
             )
-            group = self._groups.setdefault(address, group)
+            group = self._groups.setdefault(server, group)
         return group
 
     def _close_groups(self) -> float:
@@ -92,7 +94,7 @@ class RedisSetup:
         self._closed = True
         for group in list(self._groups.values()):
             group.close()
-        return time.monotonic() + 2 * self._engine.target.reply_timeout_s
+        return time.monotonic() + 2 * self._engine.address.reply_timeout_s
 
     def _is_idle(self) -> bool:
         return all(group.is_idle() for group in list(self._groups.values()))
@@ -108,13 +110,13 @@ def _settle(writes: Sequence[Write]) -> None:
 class RedisBackend(RedisSetup):
     """Commands on Redis for every thread of this process; a forked child gets its own connections."""
 
-    def __init__(self, target: Target) -> None:
-        self._engine = Engine(target)
-        self._driver = Driver(target)
+    def __init__(self, address: Address) -> None:
+        self._engine = Engine(address)
+        self._driver = Driver(address)
         self._forking = threading.Lock()
         self._begin()
         try:
-            self._take_levels(self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             self.close()
             raise
@@ -141,10 +143,10 @@ class RedisBackend(RedisSetup):
         self._driver.run(self._engine.pool.close())
 
     def _begin(self) -> None:
-        target = self._engine.target
+        address = self._engine.address
         self._process = os.getpid()
         self._closed = False
-        self._turns = Slots(target.connections_max)
+        self._turns = Slots(address.connections_max)
         self._groups = {}
 
     def _carry(self, writes: Sequence[Write]) -> None:
@@ -155,8 +157,8 @@ class RedisBackend(RedisSetup):
         """In turn: at most so many connections at a time."""
         holder = object()
         try:
-            if not self._turns.take(holder, self._engine.target.pool_timeout_s):
-                raise _busy(self._engine.target)
+            if not self._turns.take(holder, self._engine.address.pool_timeout_s):
+                raise _busy(self._engine.address)
             return self._driver.run(steps)
         finally:
             self._turns.held.pop(holder, None)
@@ -175,17 +177,17 @@ class RedisBackend(RedisSetup):
 class AsyncRedisBackend(RedisSetup):
     """The same for the tasks of one event loop."""
 
-    def __init__(self, target: Target) -> None:
-        self._engine = Engine(target)
-        self._driver = AsyncDriver(target)
+    def __init__(self, address: Address) -> None:
+        self._engine = Engine(address)
+        self._driver = AsyncDriver(address)
         self._process = os.getpid()
-        self._turns = asyncio.Semaphore(target.connections_max)
+        self._turns = asyncio.Semaphore(address.connections_max)
         self._groups = {}
 
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
         try:
-            self._take_levels(await self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(await self._driver.run(self._engine.pool.prepare()))
         except BaseException:
             await self.close()
             raise
@@ -224,19 +226,19 @@ class AsyncRedisBackend(RedisSetup):
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._engine.target.pool_timeout_s):
+            async with asyncio.timeout(self._engine.address.pool_timeout_s):
                 await self._turns.acquire()
         except TimeoutError:
-            raise _busy(self._engine.target) from None
+            raise _busy(self._engine.address) from None
         try:
             yield
         finally:
             self._turns.release()
 
 
-def _busy(target: Target) -> EngineUnreachable:
+def _busy(address: Address) -> EngineUnreachable:
     return EngineUnreachable(
-        f"all {target.connections_max} connections were busy for {target.pool_timeout_s:g} s. "
+        f"all {address.connections_max} connections were busy for {address.pool_timeout_s:g} s. "
         "Nothing was sent. Try again, or raise connections_max in the URL",
         backend=BACKEND,
     )

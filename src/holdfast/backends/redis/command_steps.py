@@ -1,6 +1,6 @@
-"""Commands carried out on Redis, for both doors: every step is an `Ask` that an edge carries out.
+"""Commands carried out on Redis, for both APIs: every step is an `Ask` that a driver carries out.
 
-A group of requests for one engine is one exchange: the scripts, then, where the level needs
+A group of requests for one engine is one exchange: the scripts, then, where the required durability needs
 it, one WAITAOF or WAIT that serves them all.
 """
 
@@ -11,17 +11,17 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
-from holdfast.backends.redis.durability import Level, changed, decide
+from holdfast.backends.redis.durability import Assessment, changed, decide
 from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.listing import Listing
 from holdfast.backends.redis.pool import Pool
 from holdfast.backends.redis.statements import (
     Request,
+    import_request,
     pack,
-    put_request,
     request_for,
     stage_request,
     ticket_of,
@@ -50,10 +50,10 @@ WAIT_SHARE: Final = 0.8
 class Engine:
     """Carries out requests; each one is settled, with its result or its error, and none both."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.keys = Keys(target.namespace)
-        self.pool = Pool(target)
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.keys = Keys(address.namespace)
+        self.pool = Pool(address)
         self._listing = Listing(self.keys, self.carry)
 
     def carry(self, requests: Sequence[Request]) -> Steps[None]:
@@ -63,12 +63,12 @@ class Engine:
             if not todo:
                 return
             try:
-                places = yield from self._places(todo)
+                by_server = yield from self._by_server(todo)
             except HoldfastError as error:
                 _settle_all(todo, error)
                 return
-            for address, some in places.items():
-                yield from self._exchange(address, some, last=attempt > 0)
+            for server, some in by_server.items():
+                yield from self._exchange(server, some, last=attempt > 0)
             yield from self._index([request for request in todo if request.indexed is None])
             moving = max((request.tries for request in todo if not request.settled), default=0)
             if moving:
@@ -85,19 +85,19 @@ class Engine:
         """A page of session names."""
         return self._listing.names(command)
 
-    def put(self, command: ImportSession) -> Steps[bool]:
+    def import_session(self, command: ImportSession) -> Steps[bool]:
         """Write a whole session: staged beside its place in pieces, then committed in one step."""
         for _ in range(ATTEMPTS_MAX):
-            take = request_for(ExportSession(command.session), self.keys)
-            yield from self.carry([take])
-            there: Copy = take.outcome()
+            export = request_for(ExportSession(command.session), self.keys)
+            yield from self.carry([export])
+            there: Copy = export.outcome()
             if there.facts.state is not SessionState.NEVER:
                 return not is_there(there, command.copy, backend=BACKEND)
             staged = self.keys.staged(command.session, os.urandom(8).hex().encode())
-            commit = put_request(command, self.keys, staged)
+            commit = import_request(command, self.keys, staged)
             yield from self._stage(command, staged)
             yield from self.carry([commit])
-            if commit.outcome() == b"put":
+            if commit.outcome() == b"imported":
                 return True
         raise EngineUnreachable(
             "the session could not be staged; nothing was written. Try again",
@@ -118,35 +118,35 @@ class Engine:
             yield from self.carry([stage])
             stage.outcome()
 
-    def _places(self, requests: Sequence[Request]) -> Steps[dict[Address, list[Request]]]:
-        places: dict[Address, list[Request]] = {}
+    def _by_server(self, requests: Sequence[Request]) -> Steps[dict[Server, list[Request]]]:
+        by_server: dict[Server, list[Request]] = {}
         for request in requests:
-            address = request.address
-            if address is None:
+            server = request.server
+            if server is None:
                 slot = request.slot if self.pool.is_cluster else None
-                address = yield from self.pool.place(slot)
-            places.setdefault(address, []).append(request)
-        return places
+                server = yield from self.pool.server_of(slot)
+            by_server.setdefault(server, []).append(request)
+        return by_server
 
-    def _exchange(self, address: Address, requests: list[Request], *, last: bool) -> Steps[None]:
+    def _exchange(self, server: Server, requests: list[Request], *, last: bool) -> Steps[None]:
         """Send requests to one engine and settle those that it answered."""
         writes = any(request.writes for request in requests)
         try:
-            link = yield from self.pool.borrow(address)
+            link = yield from self.pool.borrow(server)
         except HoldfastError as error:
             self.pool.doubt()
             if last or not self.pool.has_failover or isinstance(error, Refused):
                 _settle_all(requests, error)
             return
-        level = link.level
-        if level is None or (writes and level.durability < self.target.require):
+        assessment = link.assessment
+        if assessment is None or (writes and assessment.durability < self.address.require):
             yield from self.pool.give_back(link)
             _settle_all(requests, self._too_low(link))
             return
         split = self.pool.is_cluster
         packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
-        waits = self._waits(level) if writes else []
-        checks = [link.recheck] if writes and level.durability and link.recheck else []
+        waits = self._waits(assessment) if writes else []
+        checks = [link.recheck] if writes and assessment.durability and link.recheck else []
         words = [*(frame for frames in packed for frame in frames), *waits, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
         if any(isinstance(reply, Lost) for reply in replies):
@@ -154,66 +154,68 @@ class Engine:
             self.pool.doubt()
         else:
             yield from self.pool.give_back(link)
-        level, weaker = self._level_now(link, level, replies[len(words) - len(checks) :])
+        assessment, weaker = self._assessment_now(
+            link, assessment, replies[len(words) - len(checks) :]
+        )
         at = 0
         for request, frames in zip(requests, packed, strict=True):
             reply = request.answer(replies[at : at + len(frames)])
-            self._answer(request, reply, level, last=last)
+            self._answer(request, reply, assessment, last=last)
             at += len(frames)
         _hold_to(requests, _shortfall(replies[at : at + len(waits)]) or weaker)
 
-    def _level_now(
-        self, link: Link, level: Level, replies: Sequence[Any]
-    ) -> tuple[Level, str | None]:
+    def _assessment_now(
+        self, link: Link, assessment: Assessment, replies: Sequence[Any]
+    ) -> tuple[Assessment, str | None]:
         """What writes are on by the settings of the moment after them; or why it is not known."""
         if not replies or replies[0] == link.unchanged:
-            return level, None
+            return assessment, None
         if isinstance(replies[0], Lost):
-            return level, "the connection was lost before its settings were seen"
+            return assessment, "the connection was lost before its settings were seen"
         seen = changed(link.seen, replies[0])
         if seen is None:
             link.unchanged = replies[0]  # the same words again need not be understood again
-            return level, None
+            return assessment, None
         link.checked_s = 0.0  # before the next write it is looked at closely
-        now = decide(seen, self.target.require, self.target.stated)
-        waited = level.wait_disk or not now.wait_disk
-        if now.durability >= level.durability and waited:
-            return level, None
-        if now.durability >= self.target.require and waited:
+        now = decide(seen, self.address.require, self.address.stated)
+        waited = assessment.wait_disk or not now.wait_disk
+        if now.durability >= assessment.durability and waited:
+            return assessment, None
+        if now.durability >= self.address.require and waited:
             return now, None
-        return level, (
+        return assessment, (
             f"its settings were changed, and it keeps {now.durability.name} at most now: "
             f"{now.weakness}"
         )
 
     def _too_low(self, link: Link) -> Refused:
         """The engine's configuration was changed, or it was started again with another one."""
-        level = link.level or Level(Durability.MEMORY)
+        assessment = link.assessment or Assessment(Durability.MEMORY)
         return Refused(
-            f"{link.address} keeps {level.durability.name} at most now, and "
-            f"{self.target.require.name} is required: {level.weakness}. Nothing was written",
+            f"{link.server} keeps {assessment.durability.name} at most now, and "
+            f"{self.address.require.name} is required: {assessment.weakness}. Nothing was written",
             backend=BACKEND,
         )
 
-    def _waits(self, level: Level) -> list[bytes]:
+    def _waits(self, assessment: Assessment) -> list[bytes]:
         """What is to be waited for after writes, for all of them at once."""
-        timeout_ms = b"%d" % (self.target.reply_timeout_s * WAIT_SHARE * 1000)
+        timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
-        if level.wait_replica:
+        if assessment.wait_replica:
             waits.append(pack([b"WAIT", b"1", timeout_ms]))
-        if level.wait_disk:
+        if assessment.wait_disk:
             waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
         return waits
 
-    def _answer(self, request: Request, reply: Any, level: Level, *, last: bool) -> None:
+    def _answer(self, request: Request, reply: Any, assessment: Assessment, *, last: bool) -> None:
         """Settle a request, unless the reply says that nothing was done yet and how to go on."""
-        request.address, request.asking = None, False
+        request.server, request.asking = None, False
         if isinstance(reply, Exception):
             self._refused(request, reply, last=last)
         elif request.name is not None and (ticket := ticket_of(reply)) is not None:
             request.indexed, request.ticket = None, ticket
         else:
-            _settle(request, reply, level.durability)
+            _settle(request, reply, assessment.durability)
 
     def _refused(self, request: Request, error: Exception, *, last: bool) -> None:
         """Settle with an error, unless the engine said that it did nothing and how to go on."""
@@ -225,7 +227,7 @@ class Engine:
         elif code == "MOVED" and self.pool.is_cluster:
             self.pool.doubt()
         elif code == "ASK" and self.pool.is_cluster:
-            request.asking, request.address = True, _asked_address(error)
+            request.asking, request.server = True, _asked_server(error)
         elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
             request.tries += 1
         elif code == "READONLY" and self.pool.has_failover and not last:
@@ -246,9 +248,9 @@ class Engine:
                 request.settle(error=_not_indexed(error, request.operation))
 
 
-def _settle(request: Request, reply: Any, level: Durability) -> None:
+def _settle(request: Request, reply: Any, durability: Durability) -> None:
     try:
-        request.settle(request.parse(reply, level))
+        request.settle(request.parse(reply, durability))
     except HoldfastError as error:
         error.operation = error.operation or request.operation
         request.settle(error=error)
@@ -299,10 +301,10 @@ def _not_indexed(error: BaseException, operation: str) -> HoldfastError:
     return ours
 
 
-def _asked_address(error: Exception) -> Address:
+def _asked_server(error: Exception) -> Server:
     """`ASK 3999 host:port`; the driver may have cut the code off."""
     host, _, port = str(error).split()[-1].rpartition(":")
-    return Address(host, int(port))
+    return Server(host, int(port))
 
 
 def _pieces(words: Iterator[bytes]) -> Iterator[list[bytes]]:

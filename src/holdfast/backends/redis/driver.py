@@ -1,6 +1,6 @@
-"""The two edges: one waits for sockets, one awaits them. Nothing else differs between the doors.
+"""Two drivers: one waits for sockets, one awaits them. Nothing else differs between the APIs.
 
-All that is to be done is written once, as generators that yield `Ask`s (`engine.py`); an edge
+All that is to be done is written once, as generators that yield `Ask`s (`command_steps.py`); a driver
 carries them out.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import select
 import time
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,10 +18,10 @@ import redis.asyncio as aio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.backends.redis.address import Address, Target
-from holdfast.backends.redis.durability import Level, Seen
+from holdfast.backends.redis.address import Address, Server
+from holdfast.backends.redis.durability import Assessment, Seen
 from holdfast.backends.redis.errors import Lost, unreachable
-from holdfast.runner import run, run_async
+from holdfast.runner import StepsOf, run, run_async
 
 T = TypeVar("T")
 ENGINE_SAID = (
@@ -33,15 +32,15 @@ ENGINE_SAID = (
 
 
 class Link:
-    """One connection to one engine; `level` is what that engine was last seen to keep."""
+    """One connection to one engine; `assessment` is what that engine was last seen to keep."""
 
     __slots__ = (
-        "address", "checked_s", "connection", "has_waitaof", "level", "recheck", "seen", "unchanged",
+        "assessment", "checked_s", "connection", "has_waitaof", "recheck", "seen", "server", "unchanged",
     )  # fmt: skip
 
-    def __init__(self, address: Address, connection: Any) -> None:
-        self.address, self.connection = address, connection
-        self.level: Level | None = None
+    def __init__(self, server: Server, connection: Any) -> None:
+        self.server, self.connection = server, connection
+        self.assessment: Assessment | None = None
         self.seen = Seen(None, None)
         self.recheck = b""
         self.unchanged: Any = None
@@ -53,7 +52,7 @@ class Link:
 class Open:
     """Ask for a new connection; a failure is definite, since nothing has been sent."""
 
-    address: Address
+    server: Server
     sentinel: bool = False
 
 
@@ -89,7 +88,7 @@ class Rest:
 
 
 Ask = Open | Talk | Fresh | Shut | Rest
-Steps = Generator[Ask, Any, T]
+Steps = StepsOf[Ask, T]
 
 
 def talk(link: Link, payload: bytes, replies: int) -> Steps[list[Any]]:
@@ -104,28 +103,28 @@ def talk(link: Link, payload: bytes, replies: int) -> Steps[list[Any]]:
     return answer
 
 
-def arguments(target: Target, ask: Open) -> dict[str, Any]:
+def arguments(address: Address, ask: Open) -> dict[str, Any]:
     """How the driver connects: without any retry of its own, since a resent write may be a second one."""
     common: dict[str, Any] = {
-        "socket_timeout": target.reply_timeout_s,
-        "socket_connect_timeout": target.connect_timeout_s,
+        "socket_timeout": address.reply_timeout_s,
+        "socket_connect_timeout": address.connect_timeout_s,
         "retry": Retry(NoBackoff(), 0),
         "health_check_interval": 0,
         "protocol": 2,
     }
     if not ask.sentinel:
-        common |= {"username": target.username, "password": target.password, "db": target.db}
-    if ask.address.path:
-        return common | {"path": ask.address.path}
-    tls = dict(target.tls_options) if target.tls else {}
-    return common | tls | {"host": ask.address.host, "port": ask.address.port}
+        common |= {"username": address.username, "password": address.password, "db": address.db}
+    if ask.server.path:
+        return common | {"path": ask.server.path}
+    tls = dict(address.tls_options) if address.tls else {}
+    return common | tls | {"host": ask.server.host, "port": ask.server.port}
 
 
 class Driver:
     """Carries out asks by waiting."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, address: Address) -> None:
+        self._address = address
 
     def run(self, steps: Steps[T]) -> T:
         """Carry steps out to their end."""
@@ -145,14 +144,14 @@ class Driver:
                 return time.sleep(ask.seconds)
 
     def _open(self, ask: Open) -> Link:
-        kind: Any = redis.SSLConnection if self._target.tls else redis.Connection
-        kind = redis.UnixDomainSocketConnection if ask.address.path else kind
-        connection = kind(**arguments(self._target, ask))
+        kind: Any = redis.SSLConnection if self._address.tls else redis.Connection
+        kind = redis.UnixDomainSocketConnection if ask.server.path else kind
+        connection = kind(**arguments(self._address, ask))
         try:
             connection.connect()
         except (redis.RedisError, OSError) as error:
-            raise unreachable(error, str(ask.address)) from error
-        return Link(ask.address, connection)
+            raise unreachable(error, str(ask.server)) from error
+        return Link(ask.server, connection)
 
     def _talk(self, ask: Talk) -> list[Any]:
         replies: list[Any] = []
@@ -179,8 +178,8 @@ class Driver:
 class AsyncDriver:
     """Carries out asks by awaiting."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, address: Address) -> None:
+        self._address = address
 
     async def run(self, steps: Steps[T]) -> T:
         """Carry steps out to their end."""
@@ -200,14 +199,14 @@ class AsyncDriver:
                 return await asyncio.sleep(ask.seconds)
 
     async def _open(self, ask: Open) -> Link:
-        kind: Any = aio.SSLConnection if self._target.tls else aio.Connection
-        kind = aio.UnixDomainSocketConnection if ask.address.path else kind
-        connection = kind(**arguments(self._target, ask))
+        kind: Any = aio.SSLConnection if self._address.tls else aio.Connection
+        kind = aio.UnixDomainSocketConnection if ask.server.path else kind
+        connection = kind(**arguments(self._address, ask))
         try:
             await connection.connect()
         except (redis.RedisError, OSError) as error:
-            raise unreachable(error, str(ask.address)) from error
-        return Link(ask.address, connection)
+            raise unreachable(error, str(ask.server)) from error
+        return Link(ask.server, connection)
 
     async def _talk(self, ask: Talk) -> list[Any]:
         replies: list[Any] = []

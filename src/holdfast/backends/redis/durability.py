@@ -31,6 +31,35 @@ class Waitaof(enum.Enum):
     """What it confirms is on the disk."""
 
 
+class Persistence(enum.Enum):
+    """How an engine keeps what it has acknowledged."""
+
+    HIDDEN = "hidden"
+    """It does not let us read its configuration."""
+    SNAPSHOTS = "snapshots"
+    EVERY_SECOND = "every second"
+    UNSYNCED = "unsynced"
+    NOT_ON_REWRITE = "not on rewrite"
+    SYNCED = "synced"
+
+
+def persistence_of(config: Mapping[str, str] | None, info: Mapping[str, str] | None) -> Persistence:
+    """How an engine keeps what it has acknowledged, from what it says of itself."""
+    config = config or {}
+    aof = config.get("appendonly") or ("no" if (info or {}).get("aof_enabled") == "0" else None)
+    if aof == "no":
+        return Persistence.SNAPSHOTS
+    if aof is None or "appendfsync" not in config:
+        return Persistence.HIDDEN
+    if config["appendfsync"] == "everysec":
+        return Persistence.EVERY_SECOND
+    if config["appendfsync"] != "always":
+        return Persistence.UNSYNCED
+    if config.get("no-appendfsync-on-rewrite") == "yes":
+        return Persistence.NOT_ON_REWRITE
+    return Persistence.SYNCED
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What one engine said. None: it does not let us look."""
@@ -41,7 +70,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Assessment:
     """What acks survive, what has to be waited for to make that true, and what is missing."""
 
     durability: Durability
@@ -110,33 +139,33 @@ def parse_info(text: bytes) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-def decide(seen: Seen, require: Durability, stated: Durability | None) -> Level:
-    """The level of acks when at least `require` is wanted. What is seen goes before what is stated."""
+def decide(seen: Seen, require: Durability, stated: Durability | None) -> Assessment:
+    """What acks survive when at least `require` is wanted. What is seen goes before what is stated."""
     if evicts := _evicting(seen):
-        return Level(Durability.MEMORY, weakness=evicts)
+        return Assessment(Durability.MEMORY, weakness=evicts)
     alone, weakness = _by_itself(seen, stated)
     risk = _stated_risk(seen, stated) if alone is stated else None
     disk = alone >= Durability.DISK or seen.waitaof is Waitaof.TRUE
     if require <= alone:
-        return Level(alone, weakness=weakness, risk=risk)
+        return Assessment(alone, weakness=weakness, risk=risk)
     if require <= Durability.DISK:
         if disk:
-            return Level(Durability.DISK, wait_disk=True)
-        return Level(alone, weakness=weakness, risk=risk)
+            return Assessment(Durability.DISK, wait_disk=True)
+        return Assessment(alone, weakness=weakness, risk=risk)
     return _with_replica(seen, alone, weakness if not disk else "", risk)
 
 
-def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Level:
+def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Assessment:
     if weakness:
-        return Level(alone, weakness=weakness)
+        return Assessment(alone, weakness=weakness)
     if not _online_replicas(seen.info or {}):
-        return Level(
+        return Assessment(
             Durability.DISK,
             wait_disk=alone < Durability.DISK,
             weakness="no replica is connected to this engine. Start one (replicaof), or say "
             "require=Durability.DISK",
         )
-    return Level(
+    return Assessment(
         Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replica=True, risk=risk
     )
 
@@ -163,35 +192,55 @@ def _evicting(seen: Seen) -> str:
 
 def _by_itself(seen: Seen, stated: Durability | None) -> tuple[Durability, str]:
     """What a plain reply is worth, without waiting for anything; and why it is not more."""
-    if seen.config is None:
+    found = _persistence(seen)
+    if found is Persistence.HIDDEN:
         return _hidden(stated)
-    if seen.config.get("appendonly") != "yes":
-        return Durability.MEMORY, (
+    survives, weakness = KEPT[found]
+    return survives, weakness + (
+        _EVERYSEC_WAIT[seen.waitaof] if found is Persistence.EVERY_SECOND else ""
+    )
+
+
+def _persistence(seen: Seen) -> Persistence:
+    """Without CONFIG, INFO does not overrule what the URL states: `_stated_risk` tells of it."""
+    return Persistence.HIDDEN if seen.config is None else persistence_of(seen.config, seen.info)
+
+
+KEPT: Final = {
+    Persistence.SNAPSHOTS: (
+        Durability.MEMORY,
+        (
             "appendonly is no, so everything since the last snapshot is gone with the engine's "
             "process. Set appendonly yes and appendfsync always (CONFIG SET appendonly yes, CONFIG "
             "SET appendfsync always, and in redis.conf)"
-        )
-    if seen.config.get("appendfsync") == "everysec":
-        return Durability.MEMORY, _EVERYSEC + _EVERYSEC_WAIT[seen.waitaof]
-    if seen.config.get("appendfsync") != "always":
-        return Durability.PROCESS, (
+        ),
+    ),
+    Persistence.EVERY_SECOND: (
+        Durability.MEMORY,
+        (
+            "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
+            "while a sync is under way the engine answers before it writes. Set appendfsync always "
+            "(CONFIG SET appendfsync always, and in redis.conf)"
+        ),
+    ),
+    Persistence.UNSYNCED: (
+        Durability.PROCESS,
+        (
             "appendfsync is no, so the engine never syncs its file. Set appendfsync always (CONFIG "
             "SET appendfsync always, and in redis.conf)"
-        )
-    if seen.config.get("no-appendfsync-on-rewrite") == "yes":
-        return Durability.PROCESS, (
+        ),
+    ),
+    Persistence.NOT_ON_REWRITE: (
+        Durability.PROCESS,
+        (
             "no-appendfsync-on-rewrite is yes, so nothing is synced while the engine rewrites its "
             "file. Set no-appendfsync-on-rewrite no (CONFIG SET no-appendfsync-on-rewrite no, and "
             "in redis.conf)"
-        )
-    return Durability.DISK, ""
-
-
-_EVERYSEC: Final = (
-    "appendfsync is everysec, so power loss takes the last second or two, and SIGKILL may too: "
-    "while a sync is under way the engine answers before it writes. Set appendfsync always "
-    "(CONFIG SET appendfsync always, and in redis.conf)"
-)
+        ),
+    ),
+    Persistence.SYNCED: (Durability.DISK, ""),
+}
+"""What a plain reply survives, and why not more. The backend and the doctor decide by this table."""
 _EVERYSEC_WAIT: Final = {
     Waitaof.NONE: ", or use Redis 8, whose WAITAOF lets us wait for the sync",
     Waitaof.EARLY: ". This engine has WAITAOF, but it was seen to answer before the sync",
@@ -209,7 +258,7 @@ def _hidden(stated: Durability | None) -> tuple[Durability, str]:
 
 
 def _stated_risk(seen: Seen, stated: Durability | None) -> str | None:
-    if seen.config is not None or stated is None:
+    if stated is None or _persistence(seen) is not Persistence.HIDDEN:
         return None
     off = (seen.info or {}).get("aof_enabled") == "0"
     return (

@@ -149,13 +149,13 @@ def _said(error: BaseException) -> tuple[type[HoldfastError], str] | None:
     return _CODES.get(code)
 
 
-def unreachable(error: BaseException, place: str) -> HoldfastError:
+def unreachable(error: BaseException, server: str) -> HoldfastError:
     """Our error when no connection came about: nothing was sent, so nothing was written."""
     said = _said(error)
     if said is None:
         reasons = [words for text, words in _WORDS if text in str(error)]
         reason = reasons[0] if reasons else "no connection"
-        said = EngineUnreachable, f"{reason} at {place}; nothing was written"
+        said = EngineUnreachable, f"{reason} at {server}; nothing was written"
     ours = said[0](f"{said[1]} ({error})", operation="connect", backend=BACKEND)
     ours.__cause__ = error
     return ours

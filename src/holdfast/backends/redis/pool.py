@@ -1,6 +1,6 @@
 """Which engine to talk to, and connections to it: one server, behind sentinels, or a cluster.
 
-Everything here yields `Ask`s and never waits itself, so both doors share it.
+Everything here yields `Ask`s and never waits itself, so the sync and the async API share it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.backends.redis import durability as levels
-from holdfast.backends.redis.address import Address, Target
+from holdfast.backends.redis import durability
+from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Fresh, Link, Open, Shut, Steps, talk
-from holdfast.backends.redis.durability import Level, Seen, Waitaof
+from holdfast.backends.redis.durability import Assessment, Seen, Waitaof
 from holdfast.backends.redis.errors import BACKEND, Lost, mapped
 from holdfast.backends.redis.keys import SLOTS, slot_of
 from holdfast.backends.redis.scripts import ALL
@@ -31,33 +31,33 @@ AT_ONCE_MS: Final = 300
 class Pool:
     """Knows where each session lives, and lends checked connections to there."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.is_cluster = target.cluster
-        self.may_promote = bool(target.service)
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.is_cluster = address.cluster
+        self.may_promote = bool(address.service)
         """Whether a replica may become the primary by itself."""
-        self._idle: dict[Address, list[Link]] = {}
-        self._slots: list[Address | None] | None = None
-        self._primary: Address | None = None
+        self._idle: dict[Server, list[Link]] = {}
+        self._slots: list[Server | None] | None = None
+        self._primary: Server | None = None
         self._closed = False
-        self._worth: dict[tuple[Address, str], Waitaof] = {}
+        self._worth: dict[tuple[Server, str], Waitaof] = {}
 
     @property
     def has_failover(self) -> bool:
         """Whether another engine may become the primary: then it is looked for again."""
-        return self.is_cluster or bool(self.target.service)
+        return self.is_cluster or bool(self.address.service)
 
-    def known_place(self, slot: int | None) -> Address | None:
+    def known_server(self, slot: int | None) -> Server | None:
         """Where that slot was last seen; without asking anybody."""
         if self.is_cluster:
             return None if self._slots is None or slot is None else self._slots[slot]
         return self._primary
 
-    def place(self, slot: int | None) -> Steps[Address]:
+    def server_of(self, slot: int | None) -> Steps[Server]:
         """The engine that serves a slot; asks for the way if it is not known."""
-        if self.known_place(slot) is None:
+        if self.known_server(slot) is None:
             yield from self._find_way()
-        found = self.known_place(slot)
+        found = self.known_server(slot)
         if found is None:
             raise EngineUnreachable(
                 f"no node of the cluster serves slot {slot} now; nothing was written. Try again",
@@ -70,26 +70,26 @@ class Pool:
         if self.has_failover:
             self._slots = self._primary = None
 
-    def prepare(self) -> Steps[list[Level]]:
+    def prepare(self) -> Steps[list[Assessment]]:
         """Find the way, and what every primary keeps."""
         yield from self._find_way()
         if self._primary is not None:
-            level = yield from self._prepare_one(self._primary)
+            assessment = yield from self._prepare_one(self._primary)
             if not self.is_cluster:
-                return [level]
+                return [assessment]
         if self._slots is None:
             yield from self._find_slots()
-        found: list[Level] = []
-        for address in sorted(set(filter(None, self._slots or ())), key=str):
-            level = yield from self._prepare_one(address)
-            found.append(level)
+        found: list[Assessment] = []
+        for server in sorted(set(filter(None, self._slots or ())), key=str):
+            assessment = yield from self._prepare_one(server)
+            found.append(assessment)
         return found
 
-    def borrow(self, address: Address) -> Steps[Link]:
+    def borrow(self, server: Server) -> Steps[Link]:
         """A connection that works, to an engine that is a primary; nothing of ours was sent yet."""
-        link = yield from self._idle_link(address)
+        link = yield from self._idle_link(server)
         if link is None:
-            link = yield Open(address)
+            link = yield Open(server)
         try:
             if time.monotonic() - link.checked_s > RECHECK_S:
                 yield from self._check(link)
@@ -103,7 +103,7 @@ class Pool:
         if self._closed:
             yield Shut(link)
         else:
-            self._idle.setdefault(link.address, []).append(link)
+            self._idle.setdefault(link.server, []).append(link)
 
     def close(self) -> Steps[None]:
         """Close idle connections now, lent ones when they come back."""
@@ -116,8 +116,8 @@ class Pool:
         """In the child of a fork: these connections are the parent's. They are not closed here."""
         self._idle = {}
 
-    def _idle_link(self, address: Address) -> Steps[Link | None]:
-        links = self._idle.setdefault(address, [])
+    def _idle_link(self, server: Server) -> Steps[Link | None]:
+        links = self._idle.setdefault(server, [])
         while True:
             try:
                 link = links.pop()
@@ -127,46 +127,46 @@ class Pool:
                 return link
             yield Shut(link)
 
-    def _prepare_one(self, address: Address) -> Steps[Level]:
+    def _prepare_one(self, server: Server) -> Steps[Assessment]:
         """What one engine keeps; it knows our scripts afterwards, which spares a trip later."""
-        link = yield from self.borrow(address)
+        link = yield from self.borrow(server)
         yield from _ask(link, [(b"SCRIPT", b"LOAD", script.source) for script in ALL])
         yield from self.give_back(link)
-        return link.level or Level(Durability.MEMORY)
+        return link.assessment or Assessment(Durability.MEMORY)
 
     def _check(self, link: Link) -> Steps[None]:
         """What the engine says of itself now; its configuration may have changed."""
-        questions = [*levels.QUESTIONS]
+        questions = [*durability.QUESTIONS]
         if not link.checked_s:
-            questions.append(levels.PROBE)
+            questions.append(durability.PROBE)
         replies = yield from _ask(link, questions)
         if not link.checked_s:
             link.has_waitaof = isinstance(replies.pop(), list)
-        seen = levels.seen_from(replies)
+        seen = durability.seen_from(replies)
         self._check_role(link, seen.info or {})
-        require, stated = self.target.require, self.target.stated
-        link.level = levels.decide(seen, require, stated)
-        if link.level.durability < require and link.has_waitaof:
+        require, stated = self.address.require, self.address.stated
+        link.assessment = durability.decide(seen, require, stated)
+        if link.assessment.durability < require and link.has_waitaof:
             waitaof = yield from self._worth_of_waitaof(link, seen)
             seen = replace(seen, waitaof=waitaof)
-            link.level = levels.decide(seen, require, stated)
+            link.assessment = durability.decide(seen, require, stated)
         link.seen, link.checked_s = seen, time.monotonic()
-        link.recheck, link.unchanged = _packed(levels.recheck(seen)), None
+        link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
 
     def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
         """Found out once for every start of an engine."""
-        if not levels.may_wait(seen):
+        if not durability.may_wait(seen):
             return Waitaof.NONE
-        if levels.syncs_always(seen):
+        if durability.syncs_always(seen):
             return Waitaof.TRUE
-        start = (link.address, (seen.info or {}).get("run_id", ""))
+        start = (link.server, (seen.info or {}).get("run_id", ""))
         if start not in self._worth:
             self._worth[start] = yield from self._try_waitaof(link)
         return self._worth[start]
 
     def _try_waitaof(self, link: Link) -> Steps[Waitaof]:
         """Under everysec there is one sync a second, so of two confirmations at once one is a lie."""
-        write = (b"SET", self._key_at(link.address), b"", b"PX", b"1000")
+        write = (b"SET", self._key_at(link.server), b"", b"PX", b"1000")
         waits = [(b"WAITAOF", b"1", b"0", b"%d" % time_ms) for time_ms in (SYNC_MS_MAX, AT_ONCE_MS)]
         # Each in a trip of its own: sent together with the write, WAITAOF looks before it lies.
         yield from _ask(link, [write])
@@ -177,26 +177,26 @@ class Pool:
             return Waitaof.NONE
         return Waitaof.EARLY if second[0] else Waitaof.TRUE
 
-    def _key_at(self, address: Address) -> bytes:
+    def _key_at(self, server: Server) -> bytes:
         """A key of ours that this engine serves."""
         keys = (b"hf:{probe%d}:probe" % number for number in range(SLOTS))
         if not self.is_cluster:
             return next(keys)
-        return next(key for key in keys if self.known_place(slot_of(key)) in {address, None})
+        return next(key for key in keys if self.known_server(slot_of(key)) in {server, None})
 
     def _check_role(self, link: Link, info: Mapping[str, str]) -> None:
         if info.get("cluster_enabled") == "1" and not self.is_cluster:
             self.is_cluster = True
         if info.get("loading", "0") != "0":
             raise EngineUnreachable(
-                f"{link.address} is still loading its data; nothing was written. Try again",
+                f"{link.server} is still loading its data; nothing was written. Try again",
                 backend=BACKEND,
             )
         if info.get("role", "master") != "master":
             self.doubt()
             kind = EngineUnreachable if self.has_failover else Refused
             raise kind(
-                f"{link.address} is a replica and takes no writes; nothing was written. "
+                f"{link.server} is a replica and takes no writes; nothing was written. "
                 "Connect to the primary, or through Sentinel",
                 backend=BACKEND,
             )
@@ -204,41 +204,41 @@ class Pool:
     def _find_way(self) -> Steps[None]:
         if self.is_cluster:
             yield from self._find_slots()
-        elif self.target.service:
+        elif self.address.service:
             yield from self._find_primary()
         else:
-            self._primary = self.target.seeds[0]
+            self._primary = self.address.seeds[0]
 
     def _find_primary(self) -> Steps[None]:
-        words = (b"SENTINEL", b"get-master-addr-by-name", self.target.service.encode())
-        answer = yield from self._ask_any(self.target.seeds, words, sentinel=True)
+        words = (b"SENTINEL", b"get-master-addr-by-name", self.address.service.encode())
+        answer = yield from self._ask_any(self.address.seeds, words, sentinel=True)
         if not answer:
             raise EngineUnreachable(
-                f"no sentinel knows a primary of the service {self.target.service!r}; nothing was "
+                f"no sentinel knows a primary of the service {self.address.service!r}; nothing was "
                 "written",
                 backend=BACKEND,
             )
-        self._primary = Address(answer[0].decode(), int(answer[1]))
+        self._primary = Server(answer[0].decode(), int(answer[1]))
 
     def _find_slots(self) -> Steps[None]:
-        known = [address for address in self._idle if address not in self.target.seeds]
-        answer = yield from self._ask_any((*self.target.seeds, *known), (b"CLUSTER", b"SLOTS"))
-        slots: list[Address | None] = [None] * SLOTS
+        known = [server for server in self._idle if server not in self.address.seeds]
+        answer = yield from self._ask_any((*self.address.seeds, *known), (b"CLUSTER", b"SLOTS"))
+        slots: list[Server | None] = [None] * SLOTS
         for first, last, (host, port, *_), *replicas in answer or ():
             self.may_promote |= bool(replicas)
-            address = Address(host.decode() or self.target.seeds[0].host, int(port))
-            slots[first : last + 1] = [address] * (last + 1 - first)
+            server = Server(host.decode() or self.address.seeds[0].host, int(port))
+            slots[first : last + 1] = [server] * (last + 1 - first)
         self._slots = slots
 
     def _ask_any(
-        self, places: Sequence[Address], words: Sequence[bytes], *, sentinel: bool = False
+        self, servers: Sequence[Server], words: Sequence[bytes], *, sentinel: bool = False
     ) -> Steps[Any]:
         """The first usable answer; if nobody has one, the last error."""
         failed: HoldfastError | None = None
         answer: Any = None
-        for address in places:
+        for server in servers:
             try:
-                link = yield Open(address, sentinel=sentinel)
+                link = yield Open(server, sentinel=sentinel)
                 [answer] = yield from _ask(link, [words])
                 yield Shut(link)
             except HoldfastError as error:

@@ -35,19 +35,19 @@ APPEND: Final = _load("append", "head", "add")
 REWRITE: Final = _load("rewrite", "head", "add")
 FORGET: Final = _load("forget", "head")
 READ: Final = _load("read", "head")
-LOOK: Final = _load("look", "head")
-TAKE: Final = _load("take", "head")
-PUT: Final = _load("put", "head")
+STAT: Final = _load("stat", "head")
+EXPORT: Final = _load("export", "head")
+IMPORT: Final = _load("import", "head")
 STAGE: Final = _load("stage")
 STATE: Final = _load("state", "head")
 UNLIST: Final = _load("unlist", "head")
 PART: Final = _load("part")
-PICK: Final = _load("pick", "head")
+NUMBERS: Final = _load("numbers", "head")
 DERIVE: Final = _load("derive", "head", "add")
-POSITION: Final = _load("followed", "head")
+POSITION: Final = _load("position", "head")
 EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
-    *(APPEND, REWRITE, FORGET, READ, LOOK, TAKE, PUT, STAGE),
-    *(PICK, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART),
+    *(APPEND, REWRITE, FORGET, READ, STAT, EXPORT, IMPORT, STAGE),
+    *(NUMBERS, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART),
 )

@@ -48,8 +48,8 @@ class Request:
     """One request on its way: then either its result or its error."""
 
     __slots__ = (
-        "address", "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
-        "name", "operation", "parse", "plain", "result", "script", "settled", "ticket", "tries", "writes",
+        "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
+        "name", "operation", "parse", "plain", "result", "script", "server", "settled", "ticket", "tries", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +81,7 @@ class Request:
         self.declared = declared
         self.asking = self.plain = False
         self.tries = 0
-        self.address: Any = None
+        self.server: Any = None
         self.settled = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -169,7 +169,7 @@ def _append(command: Append, keys: Keys) -> Request:
         scripts.APPEND,
         keys.session(command.session),
         [_optional(command.expect), b"%d" % command.ttl_ms, command.key or b"", *command.records],
-        lambda reply, level: _written(reply, level, command),
+        lambda reply, durability: _written(reply, durability, command),
         writes=True,
         name=command.session,
         index=keys.index,
@@ -183,7 +183,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Request:
         scripts.REWRITE,
         keys.session(command.session),
         [_optional(command.expect), b"%d" % command.ttl_ms, b"", *command.records],
-        lambda reply, level: _written(reply, level, command),
+        lambda reply, durability: _written(reply, durability, command),
         writes=True,
         name=command.session,
         index=keys.index,
@@ -212,20 +212,20 @@ def _derive(command: Derive, keys: Keys) -> Request:
         scripts.DERIVE,
         (*keys.session(sublog), *source[:2]),
         [b"", b"-1", command.key, command.record, b"%d" % command.source],
-        lambda reply, level: _derived(reply, level, command),
+        lambda reply, durability: _derived(reply, durability, command),
         writes=True,
         name=sublog,
         index=keys.index,
     )
 
 
-def _pick(command: ReadNumbers, keys: Keys) -> Request:
+def _read_numbers(command: ReadNumbers, keys: Keys) -> Request:
     numbers = [b"%d" % number for number in command.numbers]
     names = keys.session(command.session)[:WITHOUT_USED]
-    return Request(command.operation, scripts.PICK, names, numbers, _picked)
+    return Request(command.operation, scripts.NUMBERS, names, numbers, _numbered)
 
 
-def _followed(command: ReadPosition, keys: Keys) -> Request:
+def _index_position(command: ReadPosition, keys: Keys) -> Request:
     names = keys.session(command.session)[:WITHOUT_USED]
     return Request(command.operation, scripts.POSITION, names, (), _position)
 
@@ -263,7 +263,7 @@ def _read(command: Read, keys: Keys) -> Request:
         newest = b"0" if command.limit is None else b"-%d" % command.limit
         return Request(
             command.operation,
-            scripts.LOOK,
+            scripts.STAT,
             names,
             (),
             lambda reply, _: _newest(reply, command.limit),
@@ -273,13 +273,13 @@ def _read(command: Read, keys: Keys) -> Request:
     return alone
 
 
-def _look(command: StatSession, keys: Keys) -> Request:
+def _stat(command: StatSession, keys: Keys) -> Request:
     names = keys.session(command.session)[:WITHOUT_USED]
-    return Request(command.operation, scripts.LOOK, names, (), _facts)
+    return Request(command.operation, scripts.STAT, names, (), _facts)
 
 
-def _take(command: ExportSession, keys: Keys) -> Request:
-    return Request(command.operation, scripts.TAKE, keys.session(command.session), (), _copy)
+def _export(command: ExportSession, keys: Keys) -> Request:
+    return Request(command.operation, scripts.EXPORT, keys.session(command.session), (), _copy)
 
 
 def stage_request(
@@ -290,23 +290,20 @@ def stage_request(
     return Request(ImportSession.operation, scripts.STAGE, (key,), args, _fit)
 
 
-def put_request(command: ImportSession, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
-    """Commit what was staged; the result is what the script said: put, there or unstaged."""
+def import_request(command: ImportSession, keys: Keys, staged: tuple[bytes, bytes]) -> Request:
+    """Commit what was staged; the result is what the script said: imported, there or unstaged."""
     facts, rows = command.copy.facts, command.copy.rows
+    floor = floor_of(command.copy, backend=BACKEND)
     return Request(
         command.operation,
-        scripts.PUT,
+        scripts.IMPORT,
         (*keys.session(command.session), *staged),
         [
-            b"%d" % facts.last,
-            b"%d" % floor_of(command.copy, backend=BACKEND),
-            b"%d" % sum(len(record) for _, record in rows),
-            _optional(facts.ttl_ms),
-            _optional(facts.expires_ms),
-            facts.state.value.encode(),
-            b"%d" % len(command.copy.keys),
+            *(b"%d" % one for one in (facts.last, floor, sum(len(record) for _, record in rows))),
+            *(_optional(facts.ttl_ms), _optional(facts.expires_ms)),
+            *(facts.state.value.encode(), b"%d" % len(command.copy.keys)),
         ],
-        lambda reply, level: _fit(reply, level)[0],
+        lambda reply, durability: _fit(reply, durability)[0],
         writes=True,
         name=command.session,
         index=keys.index,
@@ -318,11 +315,11 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
     Rewrite: _rewrite,
     Forget: _forget,
     Read: _read,
-    StatSession: _look,
-    ExportSession: _take,
+    StatSession: _stat,
+    ExportSession: _export,
     Derive: _derive,
-    ReadNumbers: _pick,
-    ReadPosition: _followed,
+    ReadNumbers: _read_numbers,
+    ReadPosition: _index_position,
     Extend: _extend,
     Search: _search,
 }
@@ -366,16 +363,16 @@ def _checked(reply: Any) -> Any:
     return reply
 
 
-def _fit(reply: Any, _level: Durability) -> Any:
+def _fit(reply: Any, _durability: Durability) -> Any:
     if _checked(reply)[0] == b"unfit":
         raise unfit(reply[1].decode(), backend=BACKEND)
     return reply
 
 
-def _written(reply: Any, level: Durability, command: Append | Rewrite) -> Written:
+def _written(reply: Any, durability: Durability, command: Append | Rewrite) -> Written:
     if isinstance(reply, bytes):
         word, first, last = reply.split()
-        return Written(int(first), int(last), level, repeated=word == b"repeated")
+        return Written(int(first), int(last), durability, repeated=word == b"repeated")
     word = _checked(reply)[0]
     if word == b"conflict":
         check_expect(command.expect, int(reply[1]), operation=command.operation, backend=BACKEND)
@@ -389,7 +386,7 @@ def _written(reply: Any, level: Durability, command: Append | Rewrite) -> Writte
     raise NotApplied(f"the script refused: {word!r}", backend=BACKEND)
 
 
-def _removed(reply: Any, _level: Durability) -> Removed:
+def _removed(reply: Any, _durability: Durability) -> Removed:
     _checked(reply)
     if reply[0] == b"never":
         return Removed(0, 0, scrubbed=True)
@@ -397,23 +394,23 @@ def _removed(reply: Any, _level: Durability) -> Removed:
     return Removed(int(reply[1]), int(reply[2]), scrubbed=False, memories=int(reply[3]))
 
 
-def _derived(reply: Any, level: Durability, command: Derive) -> Written:
+def _derived(reply: Any, durability: Durability, command: Derive) -> Written:
     if isinstance(reply, list) and reply[0] == b"orphaned":
         raise orphaned(command.source, backend=BACKEND)
-    return _written(reply, level, Append(command.session, ()))
+    return _written(reply, durability, Append(command.session, ()))
 
 
-def _picked(reply: Any, _level: Durability) -> list[tuple[int, bytes]]:
+def _numbered(reply: Any, _durability: Durability) -> list[tuple[int, bytes]]:
     _, *found = _checked(reply)
     return [(int(seq), record) for seq, record in zip(found[::2], found[1::2], strict=True)]
 
 
-def _position(reply: Any, _level: Durability) -> Position:
+def _position(reply: Any, _durability: Durability) -> Position:
     _, model, upto, floor = _checked(reply)
     return Position(model.decode(), int(upto), int(floor))
 
 
-def _slice(reply: Any, _level: Durability) -> Slice:
+def _slice(reply: Any, _durability: Durability) -> Slice:
     _, state, end, first, records = _checked(reply)
     rows = list(enumerate(records, int(first)))
     return Slice(SessionState(state.decode()), int(end), rows)
@@ -435,23 +432,17 @@ def _newest(reply: Any, limit: int | None) -> Slice:
     return Slice(facts.state, facts.last if expected else 0, rows)
 
 
-def _facts(reply: Any, _level: Durability) -> Facts:
+def _facts(reply: Any, _durability: Durability) -> Facts:
     _, state, last, count, size, ttl_ms, expires_ms, _ = _checked(reply)
-    return Facts(
-        SessionState(state.decode()),
-        int(last),
-        int(count),
-        int(size),
-        int(ttl_ms) if ttl_ms else None,
-        int(expires_ms) if expires_ms else None,
-    )
+    times = [int(one) if one else None for one in (ttl_ms, expires_ms)]
+    return Facts(SessionState(state.decode()), int(last), int(count), int(size), *times)
 
 
-def _copy(reply: Any, level: Durability) -> Copy:
+def _copy(reply: Any, durability: Durability) -> Copy:
     _, facts, records, used = _checked(reply)
     keys = []
     for digest, numbers in zip(used[::2], used[1::2], strict=True):
         begin, end = numbers.split()
         keys.append((digest, int(begin), int(end)))
     rows = list(enumerate(records, int(facts[-1]) + 1))
-    return Copy(_facts(facts, level), rows, sorted(keys))
+    return Copy(_facts(facts, durability), rows, sorted(keys))

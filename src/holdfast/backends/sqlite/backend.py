@@ -71,7 +71,7 @@ class Database:
         self.writer = Writer(
             self.connection,
             namespace,
-            level=self.durability,
+            durability=self.durability,
             busy_timeout_s=busy_timeout_s,
             in_place=lambda: self.watch.harm_now() is None,
         )

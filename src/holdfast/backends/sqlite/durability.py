@@ -55,9 +55,9 @@ class SqliteSetup:
     durability: Durability
 
     def weakness(self, require: Durability) -> str:
-        """Why a level above `durability` cannot be kept."""
+        """Why more than `durability` cannot be kept."""
         if require is Durability.REPLICA:
-            return "SQLite has no replicas. Use PostgreSQL or Redis for that level"
+            return "SQLite has no replicas. Use PostgreSQL or Redis for that"
         return (
             f"{self.path.parent} is on {self.file_system}, which is memory and gone at power loss. "
             "Move the file to a disk, or say require=Durability.PROCESS"

@@ -28,6 +28,7 @@ from holdfast.recall.words import choose, rarity
 SQL: Final = load_queries(Path(__file__).with_name("index.sql"))
 TABLES: Final = Path(__file__).with_name("schema").joinpath("0002_recall.sql").read_text("utf-8")
 NAMES: Final = ("followed", "vectors", "sketches", "words")
+"""`followed` has the positions of indexes; the name is that of the file format."""
 _NUMBER_BITS: Final = 32
 CACHE_KIB: Final = 32 * 1024
 WORDS_USUAL: Final = 16
@@ -64,7 +65,7 @@ def place(session: int, seq: int) -> int:
 
 def index_position(execute: Any, session: int, floor: int) -> Position:
     """How far the index of a log is. It goes whenever the floor rises, so the floor is its own."""
-    found = execute(SQL["followed"], (session,)).fetchall()
+    found = execute(SQL["read_position"], (session,)).fetchall()
     for model, upto in found:
         return Position(model, upto, floor)
     return Position()
@@ -82,12 +83,12 @@ def add(connection: apsw.Connection, session: int, command: Extend) -> None:
         for term, weight in entry.words.items()
     ]
     many(SQL["add_word"], sorted(words))  # in the order of the b-tree
-    connection.execute(SQL["follow"], (session, command.model, command.upto))
+    connection.execute(SQL["write_position"], (session, command.model, command.upto))
 
 
 def remove(execute: Any, session: int) -> None:
     """Drop the index of a log, if there is one."""
-    if execute(SQL["remove_followed"], (session,)).fetchall():
+    if execute(SQL["remove_position"], (session,)).fetchall():
         bounds = (place(session, 0), place(session, limits.NUMBER_MAX))
         execute(SQL["remove_vectors"], bounds)
         execute(SQL["remove_sketches"], bounds)
@@ -107,7 +108,7 @@ def sweep(connection: apsw.Connection, session: int, entries_max: int) -> bool:
     connection.execute(SQL["sweep_words"], (session, words_max))
     left |= connection.changes() == words_max
     if not left:
-        connection.execute(SQL["remove_followed"], (session,)).fetchall()
+        connection.execute(SQL["remove_position"], (session,)).fetchall()
     return not left
 
 

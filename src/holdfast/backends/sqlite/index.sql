@@ -4,10 +4,10 @@
 SELECT name FROM sqlite_schema
 WHERE type = 'table' AND name IN ('followed', 'vectors', 'sketches', 'words')
 
--- name: followed
+-- name: read_position
 SELECT model, upto FROM followed WHERE session = ?1
 
--- name: follow
+-- name: write_position
 INSERT INTO followed (session, model, upto) VALUES (?1, ?2, ?3)
 ON CONFLICT (session) DO UPDATE SET model = excluded.model, upto = excluded.upto
 
@@ -20,7 +20,7 @@ INSERT INTO sketches (place, bits) VALUES (?1, ?2)
 -- name: add_word
 INSERT INTO words (session, term, seq, weight) VALUES (?1, ?2, ?3, ?4)
 
--- name: remove_followed
+-- name: remove_position
 DELETE FROM followed WHERE session = ?1 RETURNING 1
 
 -- name: remove_vectors

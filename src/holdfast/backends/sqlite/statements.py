@@ -42,13 +42,13 @@ LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
 """Up to here a session has numbers for any batch."""
 
 
-def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> Written:
+def append(ledger: Ledger, command: Append, now_ms: int, durability: Durability) -> Written:
     """Number and add records, unless the key was used before."""
     row = ledger.session(command.session)
     if row is not None and command.key is not None:
         used = ledger.key(row, command.key)
         if used is not None:
-            return Written(*used, level, repeated=True)
+            return Written(*used, durability, repeated=True)
     if command.expect is not None or (row is not None and row.last > LAST_MAX):
         _check(command, row, now_ms)
     if row is None:
@@ -57,7 +57,7 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
         row.clear(SessionState.EXPIRED)
         ledger.remove_messages(row)
     lived, before_ms = row.state == "live", row.expires_ms
-    written = _add(ledger, row, command, now_ms, level)
+    written = _add(ledger, row, command, now_ms, durability)
     if lived and row.expires_ms != before_ms:
         _move_expiry(ledger, command.session, row, before_ms)
     if command.key is not None:
@@ -65,7 +65,7 @@ def append(ledger: Ledger, command: Append, now_ms: int, level: Durability) -> W
     return written
 
 
-def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) -> Written:
+def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, durability: Durability) -> Written:
     """Remove what is visible and add records in its place."""
     row = ledger.session(command.session)
     if command.expect is not None or (row is not None and row.last > LAST_MAX):
@@ -75,7 +75,7 @@ def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, level: Durability) ->
     else:
         row.clear(SessionState.LIVE)
         ledger.remove_messages(row)
-    return _add(ledger, row, command, now_ms, level)
+    return _add(ledger, row, command, now_ms, durability)
 
 
 def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
@@ -91,7 +91,7 @@ def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
 
 
 def _add(
-    ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, level: Durability
+    ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, durability: Durability
 ) -> Written:
     first = row.last + 1
     ledger.add_messages(row, command.records)
@@ -99,7 +99,7 @@ def _add(
         row.state = SessionState.LIVE.value
         row.set_ttl(command.ttl_ms, now_ms)
         ledger.save(row)
-    return Written(first, row.last, level)
+    return Written(first, row.last, durability)
 
 
 def _move_expiry(ledger: Ledger, session: bytes, row: Row, before_ms: int | None) -> None:
@@ -110,13 +110,13 @@ def _move_expiry(ledger: Ledger, session: bytes, row: Row, before_ms: int | None
         ledger.save(beside)
 
 
-def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> Written:
+def derive(ledger: Ledger, command: Derive, now_ms: int, durability: Durability) -> Written:
     """Add a summary, if what it was made from is still there; it expires with that."""
     source = ledger.session(command.session)
     if source is None or not source.floor < command.source <= source.end_at(now_ms):
         raise orphaned(command.source, backend=BACKEND)
     _, sublog = sublogs_of(command.session)
-    added = append(ledger, Append(sublog, (command.record,), command.key), now_ms, level)
+    added = append(ledger, Append(sublog, (command.record,), command.key), now_ms, durability)
     row = ledger.session(sublog)
     if row is not None and not added.repeated:
         row.ttl_ms, row.expires_ms = source.ttl_ms, source.expires_ms
@@ -124,7 +124,7 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, level: Durability) -> W
     return added
 
 
-def forget(ledger: Ledger, command: Forget, now_ms: int, _level: Durability) -> Removed:
+def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability) -> Removed:
     """Erase records; the rows stay as tombstones, the keys stay used."""
     session = _erase(ledger, command.session, now_ms)
     beside = [_erase(ledger, sublog, now_ms) for sublog in sublogs_of(command.session)]
@@ -150,7 +150,7 @@ def _erase(ledger: Ledger, name: bytes, now_ms: int) -> Facts | None:
     return visible
 
 
-def extend(ledger: Ledger, command: Extend, now_ms: int, _level: Durability) -> Position:
+def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability) -> Position:
     """Add what the index keeps of some records, if it is where the caller saw it."""
     row = ledger.session(command.session)
     if row is None or row.end_at(now_ms) < command.upto:
@@ -180,7 +180,7 @@ def search(tables: Tables, command: Search, now_ms: int) -> list[Candidate]:
     return tables.candidates(row, command)
 
 
-def pick(tables: Tables, command: ReadNumbers, now_ms: int) -> Sequence[tuple[int, bytes]]:
+def read_numbers(tables: Tables, command: ReadNumbers, now_ms: int) -> Sequence[tuple[int, bytes]]:
     """Some records of what is visible."""
     row = tables.session(command.session)
     if row is None or not row.end_at(now_ms):
@@ -188,10 +188,12 @@ def pick(tables: Tables, command: ReadNumbers, now_ms: int) -> Sequence[tuple[in
     return tables.picked(row, command.numbers)
 
 
-def put(ledger: Ledger, command: ImportSession, now_ms: int, _level: Durability) -> bool:
+def import_session(
+    ledger: Ledger, command: ImportSession, now_ms: int, _durability: Durability
+) -> bool:
     """Write a whole session, if there is none of that name."""
     if ledger.session(command.session) is not None:
-        there = take(ledger, ExportSession(command.session), now_ms)
+        there = export_session(ledger, ExportSession(command.session), now_ms)
         return not is_there(there, command.copy, backend=BACKEND)
     facts, rows = command.copy.facts, command.copy.rows
     floor = _checked_floor(command.copy)
@@ -247,7 +249,7 @@ def read(tables: Tables, command: Read, now_ms: int) -> Slice:
     return Slice(row.state_at(now_ms), end, rows)
 
 
-def look(tables: Tables, command: StatSession, now_ms: int) -> Facts:
+def stat(tables: Tables, command: StatSession, now_ms: int) -> Facts:
     """The facts of a session."""
     row = tables.session(command.session)
     return NEVER if row is None else row.facts_at(now_ms)
@@ -260,7 +262,7 @@ def names(tables: Tables, command: Names, now_ms: int) -> list[bytes]:
     )
 
 
-def take(tables: Tables, command: ExportSession, now_ms: int) -> Copy:
+def export_session(tables: Tables, command: ExportSession, now_ms: int) -> Copy:
     """A whole session."""
     row = tables.session(command.session)
     if row is None:
@@ -277,14 +279,14 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Derive: derive,
     Extend: extend,
     Forget: forget,
-    ImportSession: put,
+    ImportSession: import_session,
 }
 READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
     Read: read,
-    StatSession: look,
+    StatSession: stat,
     Names: names,
-    ExportSession: take,
-    ReadNumbers: pick,
+    ExportSession: export_session,
+    ReadNumbers: read_numbers,
     ReadPosition: index_position,
     Search: search,
 }

@@ -45,7 +45,7 @@ class Log:
         found = os.fstat(self._descriptor)
         return (os.major(found.st_dev), os.minor(found.st_dev), found.st_ino) == identity
 
-    def follows(self, frames: int) -> bool:
+    def continues(self, frames: int) -> bool:
         """Whether a transaction that has just ended is there, directly behind the one before.
 
         Somebody who cuts the file takes its end. What is written next leaves a hole there,

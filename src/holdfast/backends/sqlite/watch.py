@@ -32,7 +32,7 @@ _IDENTITY: Final = ctypes.c_uint(0x100 | 0x200)  # STATX_INO | STATX_SIZE
 _IDENTITY_AND_TIME: Final = ctypes.c_uint(0x100 | 0x200 | 0x40)  # and STATX_MTIME
 _FIELDS: Final = struct.Struct("=32xQQ64xqI12xII")
 _HERE: Final = ctypes.c_int(-100)  # AT_FDCWD: the names are absolute
-_FOLLOW: Final = ctypes.c_int(0)
+_NO_FLAGS: Final = ctypes.c_int(0)
 _Buffer: Final = ctypes.c_char * 256
 # It keeps the interpreter lock, which is dearer to win back than a name in memory is to look up.
 _statx: Final[Any] = getattr(ctypes.PyDLL(None), "statx", None)
@@ -54,7 +54,7 @@ def look_up(name: bytes, *, with_time: bool = False) -> Seen | None:
         return _look_up_slowly(name)
     buffer = _Buffer()
     mask = _IDENTITY_AND_TIME if with_time else _IDENTITY
-    if _statx(_HERE, ctypes.c_char_p(name), _FOLLOW, mask, buffer):
+    if _statx(_HERE, ctypes.c_char_p(name), _NO_FLAGS, mask, buffer):
         return None
     inode, size, second, nanosecond, major, minor = _FIELDS.unpack_from(buffer)
     return Seen((major, minor, inode), size, (second, nanosecond))
@@ -193,7 +193,7 @@ class Watch:
 
     def log_harm(self, connection: apsw.Connection, frames: int) -> Harm | None:
         """Whether the frames of a commit, and the commit before it, are in the -wal file."""
-        if self.log.follows(frames) or self.log.is_whole(connection):
+        if self.log.continues(frames) or self.log.is_whole(connection):
             return None
         return self._harmed(File.LOG, self.log_file)
 

@@ -60,7 +60,7 @@ class Writer:
         connection: apsw.Connection,
         namespace: bytes,
         *,
-        level: Durability,
+        durability: Durability,
         busy_timeout_s: float,
         in_place: Callable[[], bool],
     ) -> None:
@@ -68,7 +68,7 @@ class Writer:
         self._in_place = in_place
         self._execute = connection.cursor().execute
         self._ledger = Ledger(connection, namespace)
-        self._level = level
+        self._durability = durability
         self._forgot = False
         self._busy_timeout_s = busy_timeout_s
         self._sweep_at_s = 0.0
@@ -160,7 +160,7 @@ class Writer:
             pending.error = None
             try:
                 pending.reply = statements.WRITES[type(command)](
-                    self._ledger, command, now_ms, self._level
+                    self._ledger, command, now_ms, self._durability
                 )
                 self._forgot |= type(command) is Forget
             except HoldfastError as error:  # a decision: it was taken before anything changed

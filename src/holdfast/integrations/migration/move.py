@@ -181,12 +181,12 @@ def _bring(store: Store, session: _Session, kind: str, moved: Moved) -> None:
     moved.present += len(session.messages) - len(rest)
     if not rest:
         return
-    door, last = StepRunner(store), have.last
+    api, last = StepRunner(store), have.last
     more: dict[str, Any] = {} if session.ttl_s is None else {"ttl_s": session.ttl_s}
     for batch in _batches(rest):
         key = framework_operations.key_of_ids(kind, (message.id for message in batch))
         try:
-            ack = door.run(framework_operations.add(session.name, batch, key, expect=last, **more))
+            ack = api.run(framework_operations.add(session.name, batch, key, expect=last, **more))
         except Conflict:
             return  # somebody writes there at this moment; the reading back says so
         last = last if ack is None else ack.last

@@ -5,7 +5,7 @@ local head = read_head()
 if head.trouble then
     return head.trouble
 end
-local followed, entries, near, words = index_keys()
+local position, entries, near, words = index_keys()
 if visible_end(head) < tonumber(ARGV[3]) or head.floor ~= tonumber(ARGV[4]) then
     return { 'position', '', '0', '0' }
 end
@@ -69,13 +69,13 @@ if by_engine then
     for place = 7, #ARGV do
         add(ARGV[place])
     end
-    redis.call('HSET', followed, 'by', 'engine', 'count', redis.call('VCARD', near))
+    redis.call('HSET', position, 'by', 'engine', 'count', redis.call('VCARD', near))
 else
     for from = 7, #ARGV, CHUNK do
         redis.call('RPUSH', entries, unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
     end
-    redis.call('HSET', followed, 'count', redis.call('LLEN', entries))
+    redis.call('HSET', position, 'count', redis.call('LLEN', entries))
 end
-redis.call('HSET', followed, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
+redis.call('HSET', position, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
 release_log(head)
 return { 'position', ARGV[1], ARGV[3], ARGV[4] }

@@ -1,25 +1,25 @@
 -- Erase all records; the head stays as the tombstone, the keys stay used. KEYS: 4 to 6 and 7 to 9
 -- are the logs beside the session, which go in the same step.
 local heads = {}
-for lane = 0, 2 do
+for sublog = 0, 2 do
     for at = 1, 3 do
-        KEYS[at] = KEYS[3 * lane + at]
+        KEYS[at] = KEYS[3 * sublog + at]
     end
-    heads[lane] = read_head()
-    if heads[lane].trouble and heads[lane].trouble[1] == 'newer' then
-        return heads[lane].trouble
+    heads[sublog] = read_head()
+    if heads[sublog].trouble and heads[sublog].trouble[1] == 'newer' then
+        return heads[sublog].trouble
     end
-    heads[lane].keys = { KEYS[1], KEYS[2], KEYS[3] }
+    heads[sublog].keys = { KEYS[1], KEYS[2], KEYS[3] }
 end
 local known, counts, bytes = false, {}, 0
-for lane = 0, 2 do
-    local head = heads[lane]
+for sublog = 0, 2 do
+    local head = heads[sublog]
     KEYS[1], KEYS[2], KEYS[3] = unpack(head.keys)
-    counts[lane] = 0
+    counts[sublog] = 0
     if head.exists then
         known = true
         if visible_end(head) > 0 then
-            counts[lane], bytes = head.there, bytes + head.bytes
+            counts[sublog], bytes = head.there, bytes + head.bytes
         end
         clear(head)
         drop_log(head)

@@ -13,6 +13,7 @@ local CHUNK = 1000 -- Lua cannot unpack many more arguments at once
 -- The index of this log; in its slot, since the braces of its name are the same.
 local function index_keys()
     local stem = string.sub(KEYS[1], 1, -5)
+    -- `followed` holds the position of the index; the name is that of stored data.
     return stem .. 'followed', stem .. 'entries', stem .. 'near', stem .. 'words'
 end
 
@@ -28,8 +29,8 @@ end
 
 -- Model, upto, floor, who compares and how many entries; nothing if some of those are gone.
 local function index_at()
-    local followed, entries, near = index_keys()
-    local at = redis.call('HMGET', followed, 'model', 'upto', 'floor', 'by', 'count')
+    local position, entries, near = index_keys()
+    local at = redis.call('HMGET', position, 'model', 'upto', 'floor', 'by', 'count')
     local held = at[5]
     if at[4] == 'engine' then
         held = redis.pcall('VCARD', near)

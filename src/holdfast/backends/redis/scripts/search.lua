@@ -4,8 +4,8 @@ local head = read_head()
 if head.trouble then
     return head.trouble
 end
-local followed, entries, near, words = index_keys()
-local at = redis.call('HMGET', followed, 'model', 'floor', 'by', 'count')
+local position, entries, near, words = index_keys()
+local at = redis.call('HMGET', position, 'model', 'floor', 'by', 'count')
 if visible_end(head) == 0 or at[1] ~= ARGV[1] or tonumber(at[2]) ~= head.floor then
     return { 'held', {} }
 end

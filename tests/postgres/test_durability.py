@@ -1,4 +1,4 @@
-"""1 durable: the level of an ack is what the server's settings really give."""
+"""1 durable: an ack survives what the server's settings really give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDBY = {"synchronous_standby_names": "*"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "require", "level"),
+    ("settings", "require", "durability"),
     [
         ({}, MEMORY, DISK),
         ({}, DISK, DISK),
@@ -42,14 +42,14 @@ def test_the_ack_names_what_the_settings_give(
     connect: OpenStore,
     settings: dict[str, Any],
     require: Durability,
-    level: Durability,
+    durability: Durability,
 ):
     store = connect(postgres_engine_factory(settings=settings), require=require)
-    assert store.durability is level
-    assert store.append("s", say("a")).durability is level
-    assert store.append("s", say("b"), key="k").durability is level
-    assert store.append("s", say("b"), key="k").durability is level
-    assert store.rewrite("s", [say("c")]).durability is level
+    assert store.durability is durability
+    assert store.append("s", say("a")).durability is durability
+    assert store.append("s", say("b"), key="k").durability is durability
+    assert store.append("s", say("b"), key="k").durability is durability
+    assert store.rewrite("s", [say("c")]).durability is durability
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_ack_names_what_the_settings_give(
         (OFF, REPLICA, "synchronous_standby_names is empty"),
     ],
 )
-def test_a_level_that_cannot_be_reached_is_refused_with_the_setting_to_change(
+def test_a_durability_that_cannot_be_reached_is_refused_with_the_setting_to_change(
     postgres_engine_factory: EngineFactory,
     connect: OpenStore,
     settings: dict[str, Any],
@@ -82,7 +82,7 @@ def test_a_database_or_role_that_commits_without_waiting_is_seen_and_raised(
     assert connect(postgres_engine).append("s", say("b")).durability is DISK
 
 
-def test_the_levels_are_true_when_the_server_is_killed(
+def test_the_durability_is_true_when_the_server_is_killed(
     postgres_engine_factory: EngineFactory, connect: OpenStore
 ):
     """The log is written out by nobody but the commit, so what did not wait for it is lost."""
@@ -130,7 +130,7 @@ def _writes(store: holdfast.Store) -> bool:
 def test_replica_is_acknowledged_when_a_standby_has_it(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
 ):
-    follower = postgres_engine.replica()
+    standby = postgres_engine.replica()
     admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
     admin.execute("ALTER SYSTEM SET synchronous_commit = 'local'")
     admin.execute("SELECT pg_reload_conf()")
@@ -142,9 +142,9 @@ def test_replica_is_acknowledged_when_a_standby_has_it(
     ack = store.append("s", say("on two machines"))
     assert ack.durability is REPLICA
     postgres_engine.kill()
-    follower.query("SELECT pg_promote()")
-    wait_until(lambda: follower.query("SELECT pg_is_in_recovery()") == [("f",)], within_s=30)
-    promoted = connect(follower, require=DISK)
+    standby.query("SELECT pg_promote()")
+    wait_until(lambda: standby.query("SELECT pg_is_in_recovery()") == [("f",)], within_s=30)
+    promoted = connect(standby, require=DISK)
     assert texts(promoted.history("s")) == ["on two machines"]
 
 

@@ -1,4 +1,4 @@
-"""The index follows by itself, gives way, and brings nothing back that was forgotten."""
+"""The index is kept up to date by itself, gives way, and brings nothing back that was forgotten."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ class Gate(Letters):
         self.before = self._hold
 
     def _hold(self, _call: int) -> None:
-        if threading.current_thread().name == "holdfast-follower":
+        if threading.current_thread().name == "holdfast-indexer":
             self.entered.set()
             assert self.open.wait(LONG_S)
 
 
 def threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "holdfast-follower"]
+    return [one for one in threading.enumerate() if one.name == "holdfast-indexer"]
 
 
-def follows(store: AnyStore, scope: str = "u") -> None:
+def indexes(store: AnyStore, scope: str = "u") -> None:
     wait_until(lambda: store.index_lag(scope) == 0, within_s=LONG_S)
 
 
@@ -87,10 +87,10 @@ def test_what_was_appended_and_remembered_is_followed_without_being_asked_for(op
     store.append("u", [say(f"thing {n}") for n in range(100)])
     store.remember("u", "a memory")
     store.append("other", say("x"))
-    follows(store)
-    follows(store, "other")
+    indexes(store)
+    indexes(store, "other")
     store.rewrite("u", say("only this"))
-    follows(store)
+    indexes(store)
     assert [hit.text for hit in store.recall("u", "only this")] == ["only this", "a memory"]
     store.close()
     wait_until(lambda: not threads(), within_s=LONG_S)
@@ -106,13 +106,13 @@ def test_who_only_appends_pays_nothing_and_who_recalls_is_followed_from_then_on(
         assert (store._indexer, model.calls) == (None, 0)
         assert [hit.text for hit in store.recall("u", "x")] == ["x"]
         store.append("u", say("y"))
-        follows(store)
+        indexes(store)
     with holdfast.connect(sqlite.url, embedder=model, background_indexing=False) as store:
         store.remember("u", "z")
         assert (store._indexer, store.index_lag("u")) == (None, 1)
     with holdfast.connect(sqlite.url, background_indexing=True) as store:
         store.append("v", say("from the start"))
-        follows(store, "v")
+        indexes(store, "v")
 
 
 def test_what_a_recall_had_no_time_for_is_followed_after_it(
@@ -126,7 +126,7 @@ def test_what_a_recall_had_no_time_for_is_followed_after_it(
     )  # one step, then others have their turn
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         assert store.recall("u", "thing").behind == 68
-        follows(store)
+        indexes(store)
 
 
 def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
@@ -136,7 +136,7 @@ def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         for number in range(5):
             store.append("u", say(f"thing {number}"))
-            follows(store)
+            indexes(store)
             wait_until(lambda: not threads(), within_s=LONG_S)
         with holdfast.connect(sqlite.url, background_indexing=False) as other:
             other.append("u", say("told while the thread was about to end"))
@@ -144,7 +144,7 @@ def test_a_thread_without_work_ends_and_another_begins_with_the_next_append(
         assert leaving is not None
         leaving._queue.put(b"u")
         leaving._leave()
-        follows(store)
+        indexes(store)
 
 
 def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_is_back(
@@ -164,17 +164,17 @@ def test_an_embedder_that_is_down_disturbs_nobody_and_the_index_goes_on_when_it_
         store.recall("u", "x")
     assert store.append("u", say("and this")).first == 2
     model.before = lambda _call: None
-    follows(store)
+    indexes(store)
 
 
 def test_an_index_of_another_model_is_left_to_whoever_recalls(sqlite: SqliteHarness):
     with holdfast.connect(sqlite.url, embedder=Letters()) as store:
         store.append("u", [say("tea"), say("coffee")])
-        follows(store)
+        indexes(store)
         with holdfast.connect(sqlite.url, embedder=Letters(name="another")) as other:
             other.append("u", say("milk"))
             other.append("its own", say("x"))
-            follows(other, "its own")  # the earlier one has been looked at
+            indexes(other, "its own")  # the earlier one has been looked at
             assert other.index_lag("u") == 3
             assert store.index_lag("u") == 1
             assert len(other.recall("u", "tea")) == 3
@@ -202,7 +202,7 @@ from holdfast import Message
 from tests.recall.models import Letters
 from tests.waiting import wait_until
 
-def follows(store):
+def indexes(store):
     wait_until(lambda: store.index_lag("u") == 0, within_s=60)
 
 parent, inside, go_on = os.getpid(), threading.Event(), threading.Event()
@@ -226,7 +226,7 @@ if not child:
             store.close()
             store = holdfast.connect(sys.argv[1], embedder=model)
             store.append("u", Message("user", "child"))
-        follows(store)
+        indexes(store)
         store.close()
         os._exit(0)
     finally:
@@ -234,7 +234,7 @@ if not child:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 go_on.set()
 store.append("u", Message("user", "parent again"))
-follows(store)
+indexes(store)
 print([hit.text for hit in store.recall("u", "parent again", k=1)])
 """
 
@@ -342,7 +342,7 @@ def test_a_store_whose_index_was_dropped_while_it_was_closed_builds_it_anew(harn
         lose(harness, part)
     with holdfast.connect(harness.url, embedder=Letters()) as store:
         store.append("u", say("milk"))
-        follows(store)
+        indexes(store)
         assert len(store.recall("u", "tea")) == 3
 
 
@@ -362,7 +362,7 @@ def test_chroma_over_a_log_on_a_server_is_lost_and_comes_back(where: str, disk_p
     with holdfast.connect(harness.url, embedder=Letters(), index=f"chroma:///{index}") as store:
         store.append("u", drinks)
         store.remember("u", "likes OPS-881")
-        follows(store)
+        indexes(store)
         assert [hit.text for hit in store.recall("u", "coffee", k=1)] == ["coffee"]
         assert [hit.text for hit in store.recall("u", "what is OPS-881", k=1)] == ["likes OPS-881"]
         store.rewrite("u", drinks[:1])
@@ -396,10 +396,10 @@ def test_a_batch_that_comes_after_a_forget_brings_nothing_back(who: str, disk_pa
                 other.forget("u")
         model.open.set()
         store.append("v", say("later"))
-        follows(store, "v")  # then the batch of the secret is over
+        indexes(store, "v")  # then the batch of the secret is over
         assert chroma_collections(disk_path / "chroma") == 1
         store.append("u", say("a new beginning"))
-        follows(store)
+        indexes(store)
         assert [hit.text for hit in store.recall("u", "secret")] == ["a new beginning"]
 
 

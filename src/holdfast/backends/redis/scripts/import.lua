@@ -58,4 +58,4 @@ end
 if KEYS[6] then
     redis.call('ZADD', KEYS[6], 0, ARGV[1])
 end
-return { 'put' }
+return { 'imported' }

@@ -20,53 +20,53 @@ from holdfast.integrations.framework_operations import StepRunner
 from holdfast.verify.records import flip_one
 
 
-def ended(course: Any, reply: Any) -> Any:
+def ended(steps: Any, reply: Any) -> Any:
     with pytest.raises(StopIteration) as end:
-        course.send(reply)
+        steps.send(reply)
     return end.value.value
 
 
 def test_a_batch_whose_reply_was_lost_is_added_once(store: Store):
-    course = framework_operations.add("s", [Message("user", "a"), Message("assistant", "b")])
-    next(course)(store)
-    again = course.throw(OutcomeUnknown("the reply was lost"))
-    assert ended(course, again(store)).repeated
+    steps = framework_operations.add("s", [Message("user", "a"), Message("assistant", "b")])
+    next(steps)(store)
+    again = steps.throw(OutcomeUnknown("the reply was lost"))
+    assert ended(steps, again(store)).repeated
     assert [message.content for message in store.history("s")] == ["a", "b"]
 
 
 def test_a_reply_that_stays_lost_is_an_error_in_the_end():
-    course = framework_operations.add("s", [Message("user", "a")])
-    next(course)
+    steps = framework_operations.add("s", [Message("user", "a")])
+    next(steps)
     with pytest.raises(OutcomeUnknown):
         for _ in range(framework_operations.TRIES):
-            course.throw(OutcomeUnknown("the reply was lost"))
+            steps.throw(OutcomeUnknown("the reply was lost"))
 
 
 def test_what_may_have_been_done_is_not_said_to_be_undone_because_a_later_try_was(store: Store):
-    course = framework_operations.add("s", [Message("user", "a")])
-    next(course)(store)
-    course.throw(OutcomeUnknown("the reply was lost"))
+    steps = framework_operations.add("s", [Message("user", "a")])
+    next(steps)(store)
+    steps.throw(OutcomeUnknown("the reply was lost"))
     with pytest.raises(OutcomeUnknown) as told:
-        course.throw(EngineUnreachable("it is down now; nothing was written"))
+        steps.throw(EngineUnreachable("it is down now; nothing was written"))
     assert isinstance(told.value.__cause__, EngineUnreachable)
 
 
 def test_what_was_not_done_at_once_is_said_to_be_so():
-    course = framework_operations.add("s", [Message("user", "a")])
-    next(course)
+    steps = framework_operations.add("s", [Message("user", "a")])
+    next(steps)
     with pytest.raises(EngineUnreachable):
-        course.throw(EngineUnreachable("it is down; nothing was written"))
+        steps.throw(EngineUnreachable("it is down; nothing was written"))
 
 
 def test_what_was_added_meanwhile_is_not_lost_when_one_is_taken_out(store: Store):
     store.append("s", [Message("user", "a"), Message("user", "b")])
-    course = framework_operations.take("s", 0)
-    rewrite = course.send(next(course)(store))
+    steps = framework_operations.pop("s", 0)
+    rewrite = steps.send(next(steps)(store))
     store.append("s", Message("user", "c"))
     with pytest.raises(Conflict) as clash:
         rewrite(store)
-    rewrite = course.send(course.throw(clash.value)(store))
-    taken = ended(course, rewrite(store))
+    rewrite = steps.send(steps.throw(clash.value)(store))
+    taken = ended(steps, rewrite(store))
     assert taken.content == "a"
     assert [message.content for message in store.history("s")] == ["b", "c"]
 
@@ -74,7 +74,7 @@ def test_what_was_added_meanwhile_is_not_lost_when_one_is_taken_out(store: Store
 @pytest.mark.parametrize("place", [-3, 2, 5])
 def test_where_there_is_no_message_none_is_taken(store: Store, place: int):
     store.append("s", [Message("user", "a"), Message("user", "b")])
-    assert StepRunner(store).run(framework_operations.take("s", place)) is None
+    assert StepRunner(store).run(framework_operations.pop("s", place)) is None
     assert store.stat("s").last == 2
 
 
@@ -82,7 +82,7 @@ def test_a_session_with_damage_is_not_rewritten(store: Store, url: str):
     store.append("s", [Message("user", text) for text in "abc"])
     flip_one(url, "default", "s")
     with pytest.raises(Damaged, match=r"cannot be read \(2\)"):
-        StepRunner(store).run(framework_operations.take("s", -1))
+        StepRunner(store).run(framework_operations.pop("s", -1))
     assert [damage.seq for damage in store.history("s").damaged] == [2]
 
 
