@@ -57,11 +57,11 @@ def test_an_index_catches_up_after_sigkill_of_the_writer(target: Target) -> None
             if number % 7 == 0:
                 client.recall(scope, "item.0")
 
-    with peers(target, [work]) as crew:
-        listen(crew, lambda: crew[0].acks() > 20)  # noqa: PLR2004 - some rounds of both
-        if not crew[0].kill().landed:
+    with peers(target, [work]) as clients:
+        listen(clients, lambda: clients[0].acks() > 20)  # noqa: PLR2004 - some rounds of both
+        if not clients[0].kill().landed:
             cannot("the writer was gone before it could be killed")
-        wrote = crew[0].acknowledged()
+        wrote = clients[0].acknowledged()
     with recalling(target) as client:
         found = [memories.missing(client, scope, name, name, memories.K) for name in wrote]
     _none([words for words in found if words is not None], f"after SIGKILL, of {len(wrote)}")

@@ -247,9 +247,9 @@ def main(path: str, pipe: int | None = None) -> int:
     warnings.simplefilter("ignore", StorageWarning)
     recorder = Recorder(job.events_fd if pipe is None else pipe)
     if job.serve:
-        from holdfast.verify.workload import zygote  # noqa: PLC0415 - it needs this module
+        from holdfast.verify.workload import task_server  # noqa: PLC0415 - it needs this module
 
-        return zygote.main(job, recorder)
+        return task_server.main(job, recorder)
     signal.setitimer(signal.ITIMER_REAL, job.life_s)
     leash = Leash()
     try:

@@ -17,7 +17,7 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import kill_tree, resume_tree
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.workload.client import Job
-from holdfast.verify.workload.forge import Forge, Forked
+from holdfast.verify.workload.fork_server import Forked, ForkServer
 
 _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
@@ -32,11 +32,11 @@ class ClientProcess:
         job: Job,
         folder: Path,
         instruments: Sequence[Instrument] = (),
-        forge: Forge | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         """Start it. It opens its store at once, and waits for `go`.
 
-        It is forked where there is a forge and no instrument: those want a process from its start.
+        It is forked where there is a fork server and no instrument: those want a process from its start.
         """
         self.name = job.name
         self.events: list[dict[str, Any]] = []
@@ -61,8 +61,8 @@ class ClientProcess:
             with self._log.open("wb") as log:
                 self.process: Forked | subprocess.Popen[bytes] = (
                     _start(told, theirs, log, instruments)
-                    if forge is None or instruments
-                    else forge.fork(told, theirs, log.fileno())
+                    if fork_server is None or instruments
+                    else fork_server.fork(told, theirs, log.fileno())
                 )
         finally:
             os.close(theirs)
