@@ -25,7 +25,7 @@ from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
-from holdfast.verify.spec import OURS, TargetSpec, view_of
+from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import ForkServer, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
@@ -107,13 +107,13 @@ def subjects_of(options: CheckOptions) -> list[Subject]:
     if options.config is not None:
         raise UsageError("--all-configs takes every configuration: leave --config out")
     version = options.engine_version
-    ours = [
+    rows = [
         Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
         for config in CONFIGS[kind]
-        if config not in _SEVERAL and kind in OURS
+        if config not in _SEVERAL and kind in HOLDFAST_TARGETS
     ]
     beside = BESIDE.get(kind, {}).items()
-    return ours + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
+    return rows + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
 
 
 def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
@@ -197,11 +197,11 @@ class _Measure:
         if self.fork_server is not None:
             self.fork_server.close()
 
-    def _hear(self, told: Mapping[str, Any]) -> None:
+    def _hear(self, ready: Mapping[str, Any]) -> None:
         """What a client told of the store when it had opened it."""
-        self.row.level = told.get("level")
+        self.row.level = ready.get("level")
         if self.fork_server is None:
-            self.fork_server = open_fork_server(told.get("modules", []), self.folder)
+            self.fork_server = open_fork_server(ready.get("modules", []), self.folder)
 
     def _clients(self, name: str) -> ClientPool:
         clients = ClientPool(

@@ -364,7 +364,7 @@ def _spec(
     if engine is not None:
         return names.TargetSpec(options.target, engine=names.view_of(engine))
     spec = names.TargetSpec(options.target, namespace=f"holdfast-check-{secrets.token_hex(4)}")
-    if spec.ours:  # somebody's own engine: what we wrote there goes with us
+    if spec.is_holdfast:  # a user's own engine: what we wrote there goes with us
         stack.callback(_clear, spec)
     return spec
 

@@ -107,7 +107,7 @@ def test_questions_that_broke_off_are_not_called_kept(sqlite_engine: Engine):
     assert "a client ended by itself (exit 9)" in one.because
 
 
-def test_a_sound_stranger_raises_no_alarm():
+def test_a_sound_user_store_raises_no_alarm():
     result = run("sound")
     assert result.verdict is Verdict.KEPT, tell(result)
 

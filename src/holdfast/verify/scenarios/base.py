@@ -14,7 +14,7 @@ from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import PROMISES as JUDGED
 from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.result import FaultTally, Finding
-from holdfast.verify.scenarios.witness import anomalies_json
+from holdfast.verify.scenarios.evidence import anomalies_json
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import ForkServer
@@ -117,9 +117,13 @@ class ScenarioContext:
         """Why no second engine like the target's can be started here, or None."""
         engine = self.spec.engine
         if engine is None:
-            return None if self.spec.embedded else "the engine is not ours to start another of"
+            return (
+                None
+                if self.spec.embedded
+                else "holdfast does not manage this engine, so it cannot start a second one"
+            )
         if engine.provider != "local":
-            return f"the engine is from the provider {engine.provider}, not a process of ours"
+            return f"the engine is from the provider {engine.provider}, not a local process"
         return "a cluster is more than one engine" if engine.config == "cluster" else None
 
     def own_engine(self, **wanted: Any) -> tuple[Engine, TargetSpec]:
@@ -185,7 +189,7 @@ def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterato
         by_promise.setdefault(anomaly.promise, []).append(anomaly)
     evidence = {"acknowledged": result.counts["acknowledged"], "reads": result.counts["reads"]}
     for promise, anomalies in by_promise.items():
-        found = _told(scenario, history, anomalies, result.anomalies)
+        found = _anomalies_json(scenario, history, anomalies, result.anomalies)
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
     yield from _denied(scenario, history, result.anomalies)
@@ -206,11 +210,11 @@ def _denied(
     ]
     if denied:
         words = f'an append said "not done", and its message {denied[0].message!r} is there'
-        found = _told(scenario, history, denied, denied)
+        found = _anomalies_json(scenario, history, denied, denied)
         yield Finding("loud", Verdict.BROKEN, words, scenario.name, {}, found)
 
 
-def _told(
+def _anomalies_json(
     scenario: Scenario, history: History, anomalies: list[Anomaly], among: Sequence[Anomaly]
 ) -> tuple[dict[str, Any], ...]:
     return tuple(anomalies_json(scenario.name, scenario.fault, history, anomalies, among=among))

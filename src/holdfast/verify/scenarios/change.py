@@ -15,7 +15,7 @@ from holdfast.verify.faults.engine import reconfigure
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.engine import NOT_OURS, EngineFault
+from holdfast.verify.scenarios.engine import NOT_MANAGED, EngineFault
 from holdfast.verify.spec import EngineView, view_of
 from holdfast.verify.workload.client_pool import ClientPool
 
@@ -80,7 +80,7 @@ class RestartOtherwise(EngineFault):
                 engine.restart(config=home)
         words = f"the engine was restarted as {other} instead of {home}, and back"
         words += _ONLY_THE_FILE if home == "rdb-only" else ""
-        outcome.findings = [_told(words, finding) for finding in outcome.findings]
+        outcome.findings = [_with_cause(words, finding) for finding in outcome.findings]
         return outcome
 
     def strike(
@@ -119,7 +119,7 @@ class Upgrade(EngineFault):
             return "SQLite comes inside its driver, of which one version is installed"
         engine = context.engine
         if not isinstance(engine, ServerEngine):
-            return NOT_OURS.format(self.verb)
+            return NOT_MANAGED.format(self.verb)
         if versions_around(engine.binary) is None:
             return (
                 f"{engine.kind} {engine.version} is the only version here that reads its files; "
@@ -148,7 +148,7 @@ class _UpgradeOf(Upgrade):
     def run(self, context: ScenarioContext) -> Outcome:
         """Under load, as it is done to a service that may not stop."""
         outcome = EngineFault.run(self, context)
-        outcome.findings = [_told(f"after {self.kept}", one) for one in outcome.findings]
+        outcome.findings = [_with_cause(f"after {self.kept}", one) for one in outcome.findings]
         return outcome
 
     def strike(
@@ -196,7 +196,7 @@ def _config(context: ScenarioContext) -> str:
     return cast("EngineView", context.spec.engine).config
 
 
-def _told(words: str, finding: Finding) -> Finding:
+def _with_cause(words: str, finding: Finding) -> Finding:
     """What was done stands before what was then seen."""
     if finding.verdict is not Verdict.BROKEN:
         return finding

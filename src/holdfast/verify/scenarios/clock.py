@@ -69,7 +69,7 @@ class ClockExpiry(_Clocks):
         ttl_s = _ttl_s(context) or WEEK_S
         engine, spec = context.own_engine(settings=_settings(context), clock=True)
         # Ours is opened with a time to live for this scenario alone.
-        spec = replace(spec, ttl_s=ttl_s) if spec.ours else spec
+        spec = replace(spec, ttl_s=ttl_s) if spec.is_holdfast else spec
         with engine, context.clients(self, spec=spec) as clients:
             if isinstance(engine, SqliteEngine) and engine.clock is not None:
                 clients.instruments = [engine.clock]
@@ -208,4 +208,4 @@ def _hosts(engine: Engine) -> tuple[Clock, Clock]:
 
 
 def _ttl_s(context: ScenarioContext) -> float | None:
-    return WEEK_S if context.spec.ours else context.about["ttl_s"]
+    return WEEK_S if context.spec.is_holdfast else context.about["ttl_s"]

@@ -98,7 +98,7 @@ class EngineDiskFull(DiskFull):
             return "the clients' disk is filled instead"
         engine = context.engine
         if not isinstance(engine, ServerEngine):
-            return "the engine's disk is not ours to fill"
+            return "holdfast does not manage this engine, so it cannot fill its disk"
         if engine.settings.get("appendonly") == "no":
             return "with `appendonly no` it answers without writing anything"
         return None

@@ -32,7 +32,7 @@ TRIES_MIN: Final = 20
 CONNECTIONS_MAX: Final = 200
 NO_SERVER: Final = "there is no server: the clients are the engine"
 _NO_NETWORK: Final = "there is no network between the store and its engine"
-NOT_OURS: Final = "the engine is not ours to {}"
+NOT_MANAGED: Final = "holdfast does not manage this engine, so it cannot {} it"
 
 
 class EngineFault(Scenario):
@@ -52,7 +52,7 @@ class EngineFault(Scenario):
         """It needs an engine of ours that has the power."""
         if context.spec.embedded:
             return NO_SERVER
-        return None if isinstance(context.engine, self.power) else NOT_OURS.format(self.verb)
+        return None if isinstance(context.engine, self.power) else NOT_MANAGED.format(self.verb)
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Several rounds, then the verdict."""
@@ -179,7 +179,7 @@ class RestartEngine(EngineFault):
         del met
         engine = _engine(context)
         if not isinstance(engine, Restartable):
-            raise VerifyError(NOT_OURS.format(self.verb))
+            raise VerifyError(NOT_MANAGED.format(self.verb))
         began_ns = time.monotonic_ns()
         clients.watch(0)
         in_flight = len(clients.in_flight())

@@ -106,7 +106,7 @@ class PowerExplore(Scenario):
                 engine.kill()
             recording = recorder.finish()
             recording.prove(directory)
-            if not spec.ours:
+            if not spec.is_holdfast:
                 _prove_written(recording)
             data = str(Path(engine.data_dir or directory).relative_to(directory))
             return Story(recording, path, spec, data)
@@ -131,7 +131,7 @@ def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterato
 
 
 def _prove_written(recording: Recording) -> None:
-    """A stranger's target may ignore its engine; then crash states of that one say nothing."""
+    """A user's target may ignore its engine; then crash states of that one say nothing."""
     if not any(isinstance(done, Write) for done in recording.operations):
         raise FaultNotProven(
             "power-explore: writes were acknowledged and none reached the engine's directory: "
@@ -269,9 +269,9 @@ class Tour:
             {**anomaly, "state": self._state(one)} for one, f in found for anomaly in f.anomalies
         ]
         states = {"states_broken": [self._state(one) for one, _ in found][:ANOMALIES_MAX]}
-        told = tuple(anomalies[:ANOMALIES_MAX])
+        shown = tuple(anomalies[:ANOMALIES_MAX])
         return Finding(
-            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, told
+            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown
         )
 
     def _kept(self) -> str:

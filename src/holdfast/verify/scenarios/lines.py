@@ -142,7 +142,11 @@ class EngineAtLine(CrashAtLine):
         if context.require is Durability.MEMORY:
             return "--require MEMORY: a SIGKILL may lose what was acknowledged"
         killable = isinstance(context.engine, Killable)
-        return self.not_asked(context) if killable else "the engine is not ours to kill"
+        return (
+            self.not_asked(context)
+            if killable
+            else "holdfast does not manage this engine, so it cannot kill it"
+        )
 
     def not_asked(self, context: ScenarioContext) -> str | None:
         """Why it is not part of all faults, where it was not named."""
@@ -199,7 +203,7 @@ class Visits:
         self._code = Code(())
         self.struck: dict[int, int] = {}
         """The process of each task that has reached its line."""
-        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+        self._events_of: dict[tuple[str, int], dict[str, Any]] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._taken = 0
         self._tasks = 0
@@ -308,7 +312,7 @@ class Visits:
         self.clients.faults.append(
             Event(
                 "fault",
-                self._told["ended", crash]["time_ns"],
+                self._events_of["ended", crash]["time_ns"],
                 name="kill",
                 closes=(open_op,) if dead else (),
             )
@@ -318,7 +322,7 @@ class Visits:
         whole = visit.crash_plan
         first = asked * OPS_PER_TASK
         answers = [self._answers.get(first + place) for place in range(len(whole.after))]
-        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", asked)))
+        visit.stuck = _stuck(whole, answers, self._events_of.get(("broke-off", asked)))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
 
@@ -334,8 +338,8 @@ class Visits:
         bounds = self.context.bounds
         # The first one imports what the others then have.
         life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
-        told = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
-        self.task_server.tell(json.dumps(asdict(told)).encode() + b"\n")
+        numbered = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
+        self.task_server.tell(json.dumps(asdict(numbered)).encode() + b"\n")
         return number
 
     def until(self, number: int) -> None:
@@ -369,14 +373,14 @@ class Visits:
             if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
             if "task" in event:
-                self._told[kind, event["task"]] = event
+                self._events_of[kind, event["task"]] = event
         return self.codes
 
     def _said(self, kind: str, number: int) -> dict[str, Any]:
         """What a task told; `VerifyError` where it broke off instead."""
-        if (kind, number) in self._told:
-            return self._told[kind, number]
-        broke = self._told.get(("broke-off", number), {})
+        if (kind, number) in self._events_of:
+            return self._events_of[kind, number]
+        broke = self._events_of.get(("broke-off", number), {})
         words = broke.get("because", f"exit {self.codes.get(number)}")
         raise VerifyError(f"its lines cannot be found: {words}")
 

@@ -99,8 +99,8 @@ class Expiry(Scenario):
         """Three clients, each with sessions of its own."""
         ttl_s = self._ttl_s(context) or TTL_S
         # Ours is opened with a time to live for this scenario alone, in a corner of its own.
-        ours = replace(context.spec, ttl_s=ttl_s, namespace=f"{context.spec.namespace}-ttl")
-        with context.clients(self, spec=ours if context.spec.ours else None) as clients:
+        with_ttl = replace(context.spec, ttl_s=ttl_s, namespace=f"{context.spec.namespace}-ttl")
+        with context.clients(self, spec=with_ttl if context.spec.is_holdfast else None) as clients:
             lives = [_lifetime(number, round(ttl_s * 1000)) for number in range(3)]
             for client in clients.start(scripts=lives):
                 client.go()
@@ -114,7 +114,7 @@ class Expiry(Scenario):
 
     @staticmethod
     def _ttl_s(context: ScenarioContext) -> float | None:
-        return TTL_S if context.spec.ours else context.about["ttl_s"]
+        return TTL_S if context.spec.is_holdfast else context.about["ttl_s"]
 
 
 def _lifetime(number: int, ttl_ms: int) -> list[Step]:

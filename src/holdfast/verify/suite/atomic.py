@@ -62,7 +62,7 @@ def test_a_batch_that_is_refused_leaves_nothing(target: Target) -> None:
     with Client(target) as client:
         try:
             client.append(session, [turn("m.0"), turn("m.1"), bad])
-        except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
             said = f"raised {type(error).__name__}"
         else:
             said = "was acknowledged"

@@ -1,6 +1,6 @@
 """Clients in processes of their own, so that they can be killed.
 
-A stranger's `open` is often a lambda over a fixture, which no fresh interpreter could import;
+A user's `open` is often a lambda over a fixture, which no fresh interpreter could import;
 only fork carries it across. A child forked from a process with threads may inherit a lock that
 nobody will release, so children are forked before a test starts any thread or opens any store,
 touch nothing but the target and two pipes, and leave by `_exit`: nothing that belongs to the

@@ -120,7 +120,7 @@ def test_every_message_is_told_by_one_summary(target: Target) -> None:
                 if len(client.history(session).messages) == begin:
                     client.append(session, memories.said(session, texts[begin : begin + 3]))
                 client.summarize(session)
-                _told(client, session, texts[: begin + 3])
+                _hold_summaries(client, session, texts[: begin + 3])
 
 
 def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> None:
@@ -138,7 +138,7 @@ def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> N
     with _summarizing(target) as client:
         for session in struck:
             client.summarize(session)
-            _told(client, session, turns, f"after SIGKILL inside it, {len(struck)} times")
+            _hold_summaries(client, session, turns, f"after SIGKILL inside it, {len(struck)} times")
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def _summarizing(target: Target) -> Iterator[Client]:
         yield client
 
 
-def _told(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
+def _hold_summaries(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
     words = summaries.wrong(client.summaries(session), texts)
     hold("recallable", not words, f"{when}: {words}")
 

@@ -83,17 +83,17 @@ class ForkServer:
     def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
         self._process, self._link = process, link
 
-    def fork(self, told: Path, pipe: int, log: int) -> Forked:
+    def fork(self, job_file: Path, pipe: int, log: int) -> Forked:
         """A client that does the job in this file."""
         with _undisturbed():
-            leash, ours = os.pipe()
+            leash, mine = os.pipe()
             try:
                 fds = array.array("i", [leash, pipe, log])
-                words = json.dumps({"fork": str(told)}).encode()
+                words = json.dumps({"fork": str(job_file)}).encode()
                 self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
             finally:
                 os.close(leash)
-            return Forked(self, self._answer()["pid"], os.fdopen(ours, "wb"))
+            return Forked(self, self._answer()["pid"], os.fdopen(mine, "wb"))
 
     def exit_code(self, pid: int) -> int:
         """Of one that has ended; the fork server is its parent."""
@@ -128,13 +128,13 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
 
     None where a fork would not be as good as a new process.
     """
-    told = folder / "fork-server.json"
-    told.write_text(json.dumps(modules), "utf-8")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    modules_file = folder / "fork-server.json"
+    modules_file.write_text(json.dumps(modules), "utf-8")
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = os.pathsep.join(entry for entry in sys.path if entry)
     with theirs, (folder / "fork-server.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__, str(theirs.fileno()), str(told)],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), str(modules_file)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -143,8 +143,8 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
             # numpy's linear algebra starts a thread for each further core when it is imported.
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
         )
-    fork_server = ForkServer(process, ours)
-    ours.settimeout(_READY_TIMEOUT_S)
+    fork_server = ForkServer(process, mine)
+    mine.settimeout(_READY_TIMEOUT_S)
     with contextlib.suppress(OSError, VerifyError):
         if fork_server._answer()["ready"]:  # noqa: SLF001 - of this module
             return fork_server
@@ -153,11 +153,11 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
     return None
 
 
-def main(descriptor: str, told: str) -> int:
+def main(descriptor: str, modules_file: str) -> int:
     """Import, then fork a client for each request; returns in the server, and in each fork."""
     link = socket.socket(fileno=int(descriptor))
     os.set_inheritable(link.fileno(), False)
-    import_all(json.loads(Path(told).read_text("utf-8")))
+    import_all(json.loads(Path(modules_file).read_text("utf-8")))
     # A thread does not come along in a fork, and may hold a lock for ever: then each is started.
     alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
     gc.freeze()  # what is shared with every fork is not written to by a collection in one

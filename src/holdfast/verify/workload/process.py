@@ -56,13 +56,13 @@ class ClientProcess:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
-            told = folder / f"{job.name}.job"
-            told.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
+            job_file = folder / f"{job.name}.job"
+            job_file.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
             with self._log.open("wb") as log:
                 self.process: Forked | subprocess.Popen[bytes] = (
-                    _start(told, theirs, log, instruments)
+                    _start(job_file, theirs, log, instruments)
                     if fork_server is None or instruments
-                    else fork_server.fork(told, theirs, log.fileno())
+                    else fork_server.fork(job_file, theirs, log.fileno())
                 )
         finally:
             os.close(theirs)
@@ -171,11 +171,11 @@ class ClientProcess:
 
 
 def _start(
-    told: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
+    job_file: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
 ) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(entry for entry in sys.path if entry)
     launch = Launch(
-        (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
+        (sys.executable, "-m", "holdfast.verify.workload.client", str(job_file)),
         {**os.environ, "PYTHONPATH": path},
     ).under(instruments)
     return subprocess.Popen(  # noqa: S603 - our own module

@@ -89,8 +89,8 @@ def _fork(task: Task, job: Job, target: Target, recorder: Recorder) -> int:
 
 def _start(task: bytes, job: Job, recorder: Recorder) -> int:
     """A new process instead: slower, and safe where this one has threads."""
-    told = json.dumps(asdict(replace(job, events_fd=recorder.pipe)))
-    words = [sys.executable, "-m", __spec__.name, told, task.decode()]
+    job_json = json.dumps(asdict(replace(job, events_fd=recorder.pipe)))
+    words = [sys.executable, "-m", __spec__.name, job_json, task.decode()]
     return subprocess.run(words, pass_fds=(recorder.pipe,), check=False).returncode  # noqa: S603
 
 
@@ -170,10 +170,10 @@ def main(job: Job, recorder: Recorder) -> int:
     return 0
 
 
-def once(told: str, line: str) -> NoReturn:
+def once(job_json: str, line: str) -> NoReturn:
     """One task, in a process of its own."""
     warnings.simplefilter("ignore", StorageWarning)
-    job, task = Job(**json.loads(told)), Task(**json.loads(line))
+    job, task = Job(**json.loads(job_json)), Task(**json.loads(line))
     target = load_target(TargetSpec.from_json(job.spec))
     _in_the_child(task, job, target, Recorder(job.events_fd))
 
