@@ -50,7 +50,7 @@ def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def promises(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Promises, by their ids."""
-    from holdfast.verify.claims import PROMISES  # noqa: PLC0415 - see above
+    from holdfast.verify.promises import PROMISES  # noqa: PLC0415 - see above
 
     del ctx, param
     return _begun(PROMISES, incomplete)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.terminal import CLOSING
 
@@ -15,20 +16,6 @@ SHOWN_MAX: Final = 2
 SEEN_MAX: Final = 4
 TEXT_CHARS_MAX: Final = 1000
 """A store may answer with anything; a page shows no more of one text than this."""
-MEANING: Final[Mapping[str, str]] = {
-    "durable": "What was acknowledged survives.",
-    "ordered": "Messages stand in the order in which they were written.",
-    "atomic": "A turn is all there or all gone, never half.",
-    "exactly-once": "A retry adds nothing.",
-    "fresh": "Whoever reads after the ack sees the write.",
-    "snapshot": "One read is one consistent cut.",
-    "isolated": "Sessions never leak into one another.",
-    "faithful": "What comes back is exactly what went in.",
-    "expiring": "A session expires as a whole, at its time.",
-    "forgotten": "What was deleted never comes back.",
-    "loud": "Every failure is an error that says so.",
-    "recallable": "Whatever is in the log can be found by meaning.",
-}
 _COUNTS: Final[Mapping[str, str]] = {
     "acknowledged": "appends acknowledged",
     "read_back": "of them read back",
@@ -110,7 +97,7 @@ def _row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     worst_first = sorted(scenarios.items(), key=lambda item: _rank(item[1].get("verdict")))
     return {
         "id": name,
-        "meaning": MEANING.get(name, ""),
+        "meaning": BY_ID[name].sentence if name in BY_ID else "",
         "verdict": one["verdict"],
         "because": one["because"],
         "evidence": [_evidence(*item) for item in worst_first],
@@ -156,7 +143,7 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         total = one["evidence"].get("anomalies", len(one["anomalies"]))
         yield {
             "id": name,
-            "meaning": MEANING.get(name, ""),
+            "meaning": BY_ID[name].sentence if name in BY_ID else "",
             "because": one["because"],
             "anomalies": [_anomaly(info, name, anomaly) for anomaly in chosen],
             "examples": examples,

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.model import Durability
-from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.history import Header, History, read_history
-from holdfast.verify.judge import PROMISES as JUDGED
-from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
+from holdfast.verify.judge import JUDGED, Anomaly, JudgeResult, Verdict, judge
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios.evidence import anomalies_json
 from holdfast.verify.spec import TargetSpec, view_of
