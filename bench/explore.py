@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.figure import Figure
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 
 TIME_S = 15.0
 TARGETS = {"sqlite": 10.0, "redis": 10.0, "postgres": None}
@@ -28,10 +28,10 @@ class _Quiet:
 def run() -> Iterator[Figure]:
     """States a second, for each engine, on all cores."""
     for target, at_least in TARGETS.items():
-        order = Order(
+        options = CheckOptions(
             target=target, faults=("power-explore",), promises=("durable",), time_s=TIME_S, seed=1
         )
-        durable = check(order, _Quiet()).promises["durable"]
+        durable = check(options, _Quiet()).promises["durable"]
         evidence = durable.evidence["scenarios"]["power-explore"]
         yield Figure(
             f"{target}: crash states a second",

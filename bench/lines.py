@@ -42,8 +42,8 @@ def run() -> Iterator[Figure]:
     """Points per second, and what two new processes for a point would take."""
     lines.POINTS_MAX = POINTS  # type: ignore[misc]
     clock = Clock()
-    order = check.Order(faults=("crash-at-line",), promises=("loud",), seed=1)
-    verdict = check.check(order, clock).verdict
+    options = check.CheckOptions(faults=("crash-at-line",), promises=("loud",), seed=1)
+    verdict = check.check(options, clock).verdict
     (begin, first), (end, last) = clock.times[0], clock.times[-1]
     point_s = (end - begin) / (last - first)
     with tempfile.TemporaryDirectory() as folder:

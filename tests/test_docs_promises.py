@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.verify.claims import PROMISES
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.suite import TESTS
 from tests.suite import test_faults
 from tests.twins.test_twins import CASES, ELSEWHERE, TWINS

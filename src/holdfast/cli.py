@@ -262,17 +262,19 @@ def check(
 
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
-    order = kit.Order(**{name: value for name, value in asked.items() if value is not None})
-    work, shown = (kit.check, report) if not order.all_configs else _card()
+    options = kit.CheckOptions(
+        **{name: value for name, value in asked.items() if value is not None}
+    )
+    work, shown = (kit.check, report) if not options.all_configs else _card()
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
         if file is not None:  # now, not after the whole check
             terminal.ensure_writable(file)
-    shown.open_with(order.shown)
+    shown.open_with(options.shown)
     try:
         with report.Live().running() as live:
-            result = work(order, live)
+            result = work(options, live)
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)

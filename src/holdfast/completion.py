@@ -14,11 +14,11 @@ Offer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Our stores, and those of frameworks."""
     from holdfast.verify.adapters.frameworks import FRAMEWORKS  # noqa: PLC0415 - see above
-    from holdfast.verify.spec import OURS  # noqa: PLC0415
+    from holdfast.verify.spec import HOLDFAST_TARGETS  # noqa: PLC0415
 
     del ctx, param
     theirs = (f"{name}:{kind}" for name, one in FRAMEWORKS.items() for kind in one.engines)
-    return _begun((*OURS, *theirs), incomplete)
+    return _begun((*HOLDFAST_TARGETS, *theirs), incomplete)
 
 
 def engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -50,7 +50,7 @@ def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def promises(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Promises, by their ids."""
-    from holdfast.verify.claims import PROMISES  # noqa: PLC0415 - see above
+    from holdfast.verify.promises import PROMISES  # noqa: PLC0415 - see above
 
     del ctx, param
     return _begun(PROMISES, incomplete)

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast.doctor.canary import MESSAGES_MAX, NAMESPACE, Canary
 from holdfast.doctor.tally import Tally
-from holdfast.doctor.watch import Order, watch
+from holdfast.doctor.watch import WatchOptions, watch
 from holdfast.errors import UsageError
 from holdfast.pytest_plugin import EngineFactory
 from tests.waiting import wait_until
@@ -189,25 +189,25 @@ def test_without_a_canary_nothing_is_written(
     redis_engine_factory: EngineFactory, capsys: pytest.CaptureFixture[str]
 ):
     engine = redis_engine_factory(config="aof-always")
-    assert watch(Order(engine.url, every_s=0.01, rounds=3)) == 0
+    assert watch(WatchOptions(engine.url, every_s=0.01, rounds=3)) == 0
     assert engine.call("DBSIZE") == 0
     assert "nothing is written" in capsys.readouterr().out
 
 
 def test_a_canary_in_a_file(disk_path: Path, capsys: pytest.CaptureFixture[str]):
     url = f"sqlite:///{disk_path}/memory.db"
-    assert watch(Order(url, canary=True, every_s=0.01, rounds=2)) == 3, "it creates no file"
+    assert watch(WatchOptions(url, canary=True, every_s=0.01, rounds=2)) == 3, "it creates no file"
     assert list(disk_path.iterdir()) == []
     holdfast.connect(url).close()
-    assert watch(Order(url, canary=True, every_s=0.01, rounds=3)) == 0
+    assert watch(WatchOptions(url, canary=True, every_s=0.01, rounds=3)) == 0
     assert "3 acknowledged, 0 lost" in capsys.readouterr().out
 
 
 def test_a_canary_in_postgres(postgres_engine: Any, capsys: pytest.CaptureFixture[str]):
-    assert watch(Order(postgres_engine.url, canary=True, every_s=0.01, rounds=3)) == 0
+    assert watch(WatchOptions(postgres_engine.url, canary=True, every_s=0.01, rounds=3)) == 0
     assert "3 acknowledged, 0 lost" in capsys.readouterr().out
 
 
 def test_a_canary_needs_a_store_of_ours():
     with pytest.raises(UsageError, match="--canary needs a store"):
-        watch(Order("http://127.0.0.1:1", canary=True))
+        watch(WatchOptions("http://127.0.0.1:1", canary=True))

@@ -1,4 +1,4 @@
-"""Our own store on PostgreSQL is held to exactly the suite that strangers use, through the sync door."""
+"""Our own store on PostgreSQL is held to exactly the suite that users run, through the sync door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own store on Redis is held to exactly the suite that strangers use, through the async door."""
+"""Our own store on Redis is held to exactly the suite that users run, through the async door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own store on SQLite is held to exactly the suite that strangers use, through both doors."""
+"""Our own store on SQLite is held to exactly the suite that users run, through both doors."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import holdfast
 from holdfast import HoldfastError, Message
 from holdfast.verify.card import Subject, measure
 from holdfast.verify.engines.local import open_engine
-from holdfast.verify.engines.providers import DEFAULT_CONFIG, Order
+from holdfast.verify.engines.providers import DEFAULT_CONFIG, EngineOptions
 from holdfast.verify.faults.power.block import BlockSupply
 
 SOUND = ("redis", "valkey", "postgres", "sqlite")
@@ -41,8 +41,8 @@ def test_nothing_acknowledged_is_lost_to_a_torn_cut(time_s: float, chance: rando
     while time.monotonic() < end or not cuts:
         kind = chance.choice(SOUND)
         supply = BlockSupply(torn=chance.randrange(1_000_000))
-        order = Order(kind, DEFAULT_CONFIG[kind], storage=supply.directory, supply=supply)
-        with open_engine(order) as engine:
+        options = EngineOptions(kind, DEFAULT_CONFIG[kind], storage=supply.directory, supply=supply)
+        with open_engine(options) as engine:
             cuts += _rounds(engine, chance)
     print(f"{cuts} torn power cuts, 0 lost")
 

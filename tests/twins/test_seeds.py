@@ -49,13 +49,13 @@ def work(seed: int, client: int, shape: plan.Shape) -> Callable[[Recorded], None
 
 def history(target: Target, seed: int, shape: plan.Shape) -> list[Event]:
     works = [work(seed, client, shape) for client in range(CLIENTS)]
-    with peers(target, works) as crew:
-        listen(crew, lambda: crew[0].acks() > 3 + seed)
-        fault = crew[0].kill()
-        events = finish(crew)
+    with peers(target, works) as clients:
+        listen(clients, lambda: clients[0].acks() > 3 + seed)
+        fault = clients[0].kill()
+        events = finish(clients)
         if target.engine is not None and target.engine.kind == "sqlite":
             ended = {event.op for event in events if event.type != "invoke"}
-            begun = {e.op for e in crew[0].events if e.type == "invoke" and e.op is not None}
+            begun = {e.op for e in clients[0].events if e.type == "invoke" and e.op is not None}
             fault = replace(fault, closes=tuple(begun - ended))
     events.append(fault)
     with recorded(target, events) as reader:

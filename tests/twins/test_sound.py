@@ -1,4 +1,4 @@
-"""Sound stores raise no alarm: the suite as a stranger takes it, on three real engines."""
+"""Sound stores raise no alarm: the suite as a user takes it, on three real engines."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.claims import PROMISES
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.suite import TESTS, contract_of
 from tests.twins import broken_postgres, broken_recall, broken_redis, broken_sqlite
 from tests.twins.targets import target_of

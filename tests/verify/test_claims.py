@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import UsageError
 from holdfast.verify import Claims, NotClaimed, Target, indexes
-from holdfast.verify.claims import ALWAYS_JUDGED, PROMISES
+from holdfast.verify.promises import ALWAYS_JUDGED, PROMISES
 
 
 def test_what_is_not_named_is_claimed():

@@ -223,7 +223,7 @@ async def status(person: Somebody, store: Opened, service: Serving) -> Json:
         {
             "engine": store.backend,
             "durability": store.durability.name,
-            "required": service.link.order.require.name,
+            "required": service.link.options.require.name,
             "index_lag": lag,
             "risks": service.link.risks,
             "answers_by": service.turns.answerer.name,

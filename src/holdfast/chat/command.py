@@ -100,12 +100,12 @@ async def _serve(asked: Asked) -> int:
     from holdfast.chat.app import Setting, build  # noqa: PLC0415 - needs the extra
     from holdfast.chat.control import Control  # noqa: PLC0415
     from holdfast.chat.guard import LOOPBACK  # noqa: PLC0415
-    from holdfast.chat.link import Link, Order  # noqa: PLC0415
+    from holdfast.chat.link import ChatOptions, Link  # noqa: PLC0415
     from holdfast.chat.people import Access  # noqa: PLC0415
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     require = Durability[asked.require.upper()]
-    link = Link(Order(asked.url, asked.namespace, require, asked.embedder, asked.index))
+    link = Link(ChatOptions(asked.url, asked.namespace, require, asked.embedder, asked.index))
     await _open(link)
     access = Access(asked.token)
     hosts = LOOPBACK | {asked.host} if access.open else None

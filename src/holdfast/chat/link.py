@@ -21,7 +21,7 @@ CANARY: Final = "ready"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChatOptions:
     """Which store a service is over."""
 
     url: str
@@ -43,8 +43,8 @@ class Ready:
 class Link:
     """A store that may not be there yet. Every failure is an error of the tree."""
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
+    def __init__(self, options: ChatOptions) -> None:
+        self.options = options
         self.risks: list[str] = []
         self._store: AsyncStore | None = None
         self._connecting = asyncio.Lock()
@@ -61,11 +61,11 @@ class Link:
         return self._store
 
     async def _connect(self) -> AsyncStore:
-        order = self.order
+        options = self.options
         # What a person has told is recalled, and recall follows that. Turns and the canary never are.
         more: dict[str, Any] = {
-            "embedder": order.embedder,
-            "index": order.index,
+            "embedder": options.embedder,
+            "index": options.index,
             "background_indexing": False,
         }
         with warnings.catch_warnings(record=True) as noticed:
@@ -73,7 +73,7 @@ class Link:
             try:
                 store = await asyncio.wait_for(
                     connect_async(
-                        order.url, namespace=order.namespace, require=order.require, **more
+                        options.url, namespace=options.namespace, require=options.require, **more
                     ),
                     bounds.CONNECT_TIMEOUT_S,
                 )

@@ -62,12 +62,12 @@ def _look(asked: Asked) -> Audit:
 
 
 def _watch(asked: Asked) -> int:
-    from holdfast.doctor.watch import Order, watch  # noqa: PLC0415 - rarely needed
+    from holdfast.doctor.watch import WatchOptions, watch  # noqa: PLC0415 - rarely needed
 
     if asked.target is None or asked.manifest is not None or asked.fix or asked.json_file:
         raise UsageError("--watch needs a target, and goes without --manifest, --fix and --json")
     return watch(
-        Order(
+        WatchOptions(
             target=asked.target,
             namespace=asked.namespace,
             canary=asked.canary,

@@ -23,7 +23,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WatchOptions:
     """What to watch, and how."""
 
     target: str
@@ -36,23 +36,23 @@ class Order:
     ttl_s: float = TTL_S
 
 
-def watch(order: Order) -> int:
+def watch(options: WatchOptions) -> int:
     """Look until a signal comes, or so many rounds are over; an engine that is away ends nothing.
 
     The exit code: 1 if anything was lost, misplaced or expired at the wrong time, 3 if no round
     ever ended well, otherwise 0.
     """
-    if order.canary and order.target.partition(":")[0] not in BACKENDS:
+    if options.canary and options.target.partition(":")[0] not in BACKENDS:
         raise UsageError("--canary needs a store of holdfast: sqlite, redis or postgresql")
     tally, stop = Tally(), threading.Event()
     with _stopped_by_signals(stop), contextlib.ExitStack() as stack:
-        _say(_opening(order))
-        if order.port is not None:
+        _say(_opening(options))
+        if options.port is not None:
             from holdfast.doctor.metrics import HOST, served  # noqa: PLC0415 - an extra
 
-            port = stack.enter_context(served(tally, order.port))
+            port = stack.enter_context(served(tally, options.port))
             _say(f"metrics: http://{HOST}:{port}/metrics")
-        _Rounds(order, tally).run(stop)
+        _Rounds(options, tally).run(stop)
     _say(_closing(tally))
     if tally.broken:
         return EXIT_FINDINGS
@@ -60,9 +60,11 @@ def watch(order: Order) -> int:
 
 
 class _Rounds:
-    def __init__(self, order: Order, tally: Tally) -> None:
-        self._order, self._tally = order, tally
-        self._canary = Canary(order.target, tally, ttl_s=order.ttl_s) if order.canary else None
+    def __init__(self, options: WatchOptions, tally: Tally) -> None:
+        self._options, self._tally = options, tally
+        self._canary = (
+            Canary(options.target, tally, ttl_s=options.ttl_s) if options.canary else None
+        )
         self._audited_s = -AUDIT_EVERY_S
 
     def run(self, stop: threading.Event) -> None:
@@ -71,9 +73,9 @@ class _Rounds:
             while not stop.is_set():
                 begin_s = time.monotonic()
                 self._round()
-                if self._order.rounds is not None and self._tally.rounds >= self._order.rounds:
+                if self._options.rounds is not None and self._tally.rounds >= self._options.rounds:
                     return
-                stop.wait(max(0.0, self._order.every_s - (time.monotonic() - begin_s)))
+                stop.wait(max(0.0, self._options.every_s - (time.monotonic() - begin_s)))
         finally:
             if self._canary is not None:
                 with contextlib.suppress(HoldfastError):  # what it wrote expires by itself
@@ -93,8 +95,8 @@ class _Rounds:
             _say(_line(tally, tally.broken - broken))
 
     def _look(self) -> None:
-        order, tally = self._order, self._tally
-        tally.audit = audit(order.target, namespace=order.namespace, time_s=order.time_s)
+        options, tally = self._options, self._tally
+        tally.audit = audit(options.target, namespace=options.namespace, time_s=options.time_s)
         if self._canary is None:
             tally.up = set(tally.audit.sound.values()) != {Soundness.UNKNOWN}
             if not tally.up:
@@ -115,13 +117,13 @@ class _Rounds:
         _say(f"error: {name}: {words}")
 
 
-def _opening(order: Order) -> str:
-    where = without_password(order.target)
-    if not order.canary:
-        return f"watching {where} every {order.every_s:g} s; nothing is written"
+def _opening(options: WatchOptions) -> str:
+    where = without_password(options.target)
+    if not options.canary:
+        return f"watching {where} every {options.every_s:g} s; nothing is written"
     made = "; its tables are made if they are missing" if where.startswith("postgres") else ""
     return (
-        f"watching {where} every {order.every_s:g} s. The canary WRITES: into the namespace "
+        f"watching {where} every {options.every_s:g} s. The canary WRITES: into the namespace "
         f"{NAMESPACE} of a holdfast store there, and nowhere else{made}"
     )
 

@@ -17,17 +17,17 @@ from typing import Any, Final, cast
 from holdfast._version import __version__
 from holdfast.errors import EngineFailed, UsageError, VerifyError
 from holdfast.model import Durability
-from holdfast.verify.check import Order, Watcher
+from holdfast.verify.check import CheckOptions, Watcher
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.protocol import Killable, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
-from holdfast.verify.scenarios.moments import await_moment
+from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
-from holdfast.verify.spec import OURS, TargetSpec, view_of
-from holdfast.verify.workload.crew import Bounds, Crew
-from holdfast.verify.workload.forge import Forge, open_forge
+from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.fork_server import ForkServer, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
 
@@ -69,24 +69,24 @@ class Subject:
     version: str | None
 
 
-def make_card(order: Order, watcher: Watcher) -> Card:
+def make_card(options: CheckOptions, watcher: Watcher) -> Card:
     """Measure every configuration of the target's engine under SIGKILL and under power cuts."""
     began = time.monotonic()
-    subjects = subjects_of(order)
-    faults = [fault for fault in SURVIVES if fault in order.wanted_faults]
+    subjects = subjects_of(options)
+    faults = [fault for fault in SURVIVES if fault in options.wanted_faults]
     if not faults:
         raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
-    rounds = max(ROUNDS_MIN, round(ROUNDS * order.scale))
+    rounds = max(ROUNDS_MIN, round(ROUNDS * options.scale))
     rows: list[Row] = []
     versions: dict[str, str | None] = {}
     for subject in subjects:
         for fault in faults:
             watcher.say(f"{subject.row}: {fault}")
-            row, version = measure(subject, fault, order.seed, rounds)
+            row, version = measure(subject, fault, options.seed, rounds)
             rows.append(row)
             versions[subject.kind] = version or versions.get(subject.kind)
-            watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[order.require])))
-    if order.target == "sqlite":
+            watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[options.require])))
+    if options.target == "sqlite":
         versions["sqlite3 of Python"] = sqlite3.sqlite_version
     environment = {
         "holdfast": __version__,
@@ -95,25 +95,25 @@ def make_card(order: Order, watcher: Watcher) -> Card:
         "engine": versions,
         "took_s": round(time.monotonic() - began, 1),
     }
-    require = Durability[order.require]
-    return Card(order.target, order.seed, require, tuple(rows), environment, order.command)
+    require = Durability[options.require]
+    return Card(options.target, options.seed, require, tuple(rows), environment, options.command)
 
 
-def subjects_of(order: Order) -> list[Subject]:
+def subjects_of(options: CheckOptions) -> list[Subject]:
     """Our own store on every configuration of its engine, and what stands beside it."""
-    kind = order.target
+    kind = options.target
     if kind not in CONFIGS:
         raise UsageError(f"--all-configs is for one of our own: {', '.join(CONFIGS)}")
-    if order.config is not None:
+    if options.config is not None:
         raise UsageError("--all-configs takes every configuration: leave --config out")
-    version = order.engine_version
-    ours = [
+    version = options.engine_version
+    rows = [
         Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
         for config in CONFIGS[kind]
-        if config not in _SEVERAL and kind in OURS
+        if config not in _SEVERAL and kind in HOLDFAST_TARGETS
     ]
     beside = BESIDE.get(kind, {}).items()
-    return ours + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
+    return rows + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
 
 
 def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
@@ -162,7 +162,7 @@ class _Measure:
     row: Row
     seed: int
     chance: random.Random = field(init=False)
-    forge: Forge | None = None
+    fork_server: ForkServer | None = None
     """Of which later clients are forked: the first has told what they need."""
 
     def __post_init__(self) -> None:
@@ -172,44 +172,49 @@ class _Measure:
     def round(self, number: int) -> Loss:
         """Clients write as fast as they can, the fault comes, another client reads it all."""
         shape = replace(_SHAPE, name=f"r{number}")
-        with self._crew(f"{self.row.fault}.{number}") as crew:
-            working = crew.hire(CLIENTS, shape=shape)
+        with self._clients(f"{self.row.fault}.{number}") as clients:
+            working = clients.start(CLIENTS, shape=shape)
             if len(working) < CLIENTS:
-                raise VerifyError(crew.trouble[0])
+                raise VerifyError(clients.trouble[0])
             self._hear(working[0].ready or {})
             for client in working:
                 client.go()
-            if not crew.until_acknowledged(self.chance.randint(*ACKS)):
-                raise VerifyError(f"it acknowledged only {crew.acknowledged()} appends in time")
+            if not clients.until_acknowledged(self.chance.randint(*ACKS)):
+                raise VerifyError(f"it acknowledged only {clients.acknowledged()} appends in time")
             if self.row.fault == "power":
-                crew.watch(self.chance.uniform(*LOAD_S))
-            await_moment(self.engine, crew)
-            if crew.trouble:
-                raise VerifyError(crew.trouble[0])
+                clients.watch(self.chance.uniform(*LOAD_S))
+            await_weak_window(self.engine, clients)
+            if clients.trouble:
+                raise VerifyError(clients.trouble[0])
             at_ns, unsynced = self._strike(working)
-            crew.watch(0)
+            clients.watch(0)
             acked = list(_acked(working))
-            found, trouble = self._look(crew, acked)
+            found, trouble = self._look(clients, acked)
             return loss_of(acked, found, at_ns, unsynced_bytes=unsynced, trouble=trouble)
 
     def close(self) -> None:
         """Leave no process behind."""
-        if self.forge is not None:
-            self.forge.close()
+        if self.fork_server is not None:
+            self.fork_server.close()
 
-    def _hear(self, told: Mapping[str, Any]) -> None:
+    def _hear(self, ready: Mapping[str, Any]) -> None:
         """What a client told of the store when it had opened it."""
-        self.row.level = told.get("level")
-        if self.forge is None:
-            self.forge = open_forge(told.get("modules", []), self.folder)
+        self.row.level = ready.get("level")
+        if self.fork_server is None:
+            self.fork_server = open_fork_server(ready.get("modules", []), self.folder)
 
-    def _crew(self, name: str) -> Crew:
-        crew = Crew(
-            self.spec, self.folder, name=name, seed=self.seed, bounds=Bounds(), forge=self.forge
+    def _clients(self, name: str) -> ClientPool:
+        clients = ClientPool(
+            self.spec,
+            self.folder,
+            name=name,
+            seed=self.seed,
+            bounds=Bounds(),
+            fork_server=self.fork_server,
         )
         if isinstance(self.engine, SqliteEngine):
-            crew.instruments.extend(self.engine.instruments)
-        return crew
+            clients.instruments.extend(self.engine.instruments)
+        return clients
 
     def _strike(self, working: list[ClientProcess]) -> tuple[int, int]:
         """The fault; its instant, after which nothing counts, and what it dropped."""
@@ -227,21 +232,23 @@ class _Measure:
         self.row.mechanism = str(evidence.facts["mechanism"])
         return int(evidence.facts["at_ns"]), int(evidence.facts["unsynced_bytes"])
 
-    def _look(self, crew: Crew, acked: list[Acked]) -> tuple[dict[str, list[str]], str | None]:
+    def _look(
+        self, clients: ClientPool, acked: list[Acked]
+    ) -> tuple[dict[str, list[str]], str | None]:
         """What every session shows now; and why not, where it cannot be read any more."""
         try:
             self.engine.start()
         except EngineFailed as error:
             return {}, f"it does not start any more: {error}"
         script = [Step("history", session) for session in dict.fromkeys(a.session for a in acked)]
-        readers = crew.hire(scripts=[script], attempts=READ_ATTEMPTS)
+        readers = clients.start(scripts=[script], attempts=READ_ATTEMPTS)
         for reader in readers:
             reader.go()
-            crew.until(lambda: not reader.alive, within_s=crew.bounds.recover_s)  # noqa: B023
+            clients.until(lambda: not reader.alive, within_s=clients.bounds.recover_s)  # noqa: B023
             found = dict(_read(reader))
             missing = [step.session for step in script if step.session not in found]
             return found, _why(reader) if missing else None
-        return {}, crew.trouble[0]
+        return {}, clients.trouble[0]
 
 
 def _acked(clients: list[ClientProcess]) -> Iterator[Acked]:

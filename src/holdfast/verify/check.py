@@ -20,11 +20,11 @@ from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
-from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.rundir import IN_MEMORY, file_system_of
 from holdfast.verify.judge import Verdict
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import (
     CheckResult,
     FaultTally,
@@ -33,10 +33,10 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
-from holdfast.verify.scenarios import SCENARIOS, Bench, Outcome, Scenario
+from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
-from holdfast.verify.workload.crew import Bounds, Crew
-from holdfast.verify.workload.forge import open_forge
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.fork_server import open_fork_server
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
@@ -48,7 +48,7 @@ _LATE: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class CheckOptions:
     """What to check, and how hard."""
 
     target: str = "sqlite"
@@ -120,29 +120,29 @@ class Watcher(Protocol):
         """A scenario has ended."""
 
 
-def check(order: Order, watcher: Watcher) -> CheckResult:
+def check(options: CheckOptions, watcher: Watcher) -> CheckResult:
     """Hold a target to its promises. `VerifyError` where it cannot even be opened.
 
     Ctrl-C ends it early, with what is known by then; everything that was started is ended.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        engine = _engine(order, stack, watcher)
-        spec = _spec(order, engine, stack)
+        engine = _engine(options, stack, watcher)
+        spec = _spec(options, engine, stack)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-check-")))
-        bench = Bench(
+        context = ScenarioContext(
             spec=spec,
             engine=engine,
-            seed=order.seed,
+            seed=options.seed,
             folder=folder,
-            bounds=_bounds(order.time_s),
-            scale=order.scale,
+            bounds=_bounds(options.time_s),
+            scale=options.scale,
             about={"name": "", "not_claimed": {}},
             say=watcher.say,
-            require=Durability[order.require],
-            named=order.faults,
+            require=Durability[options.require],
+            named=options.faults,
         )
-        run = _Run(order, bench, watcher)
+        run = _Run(options, context, watcher)
         stack.callback(run.close)
         run.all()
         return _result(run, time.monotonic() - began)
@@ -152,8 +152,8 @@ def check(order: Order, watcher: Watcher) -> CheckResult:
 class _Run:
     """One check under way."""
 
-    order: Order
-    bench: Bench
+    options: CheckOptions
+    context: ScenarioContext
     watcher: Watcher
     deadline: float = 0.0
     """After that no scenario is begun any more. To start and open the target is no part of it."""
@@ -170,25 +170,25 @@ class _Run:
         """Open the target, then every scenario that was asked for and is possible."""
         with self._stoppable():
             self._open()
-        self.deadline = time.monotonic() + _LATE * self.order.time_s
+        self.deadline = time.monotonic() + _LATE * self.options.time_s
         for scenario in self._chosen():
             said = len(self.findings)
             with self._stoppable():
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
-                self.findings += self.bench.unknown(scenario, self.stopped)
+                self.findings += self.context.unknown(scenario, self.stopped)
         for scenario, reason in self.refused:
             # Where another scenario caused the same fault, it was caused.
-            if not self.bench.has_landed(scenario.fault):
-                self.findings += self.bench.unknown(scenario, reason)
+            if not self.context.has_landed(scenario.fault):
+                self.findings += self.context.unknown(scenario, reason)
         why = self.stopped or "none of these promises needs it, or its scenario failed"
-        for fault in self.order.wanted_faults:
-            self.bench.tallies.setdefault(fault, FaultTally(not_run=why))
+        for fault in self.options.wanted_faults:
+            self.context.tallies.setdefault(fault, FaultTally(not_run=why))
 
     def close(self) -> None:
         """Leave no process behind."""
-        if self.bench.forge is not None:
-            self.bench.forge.close()
+        if self.context.fork_server is not None:
+            self.context.fork_server.close()
 
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
@@ -201,44 +201,48 @@ class _Run:
     def _open(self) -> None:
         """Learn what the target says of itself, from another process."""
         self.watcher.say("opening the store")
-        bench = self.bench
-        with Crew(bench.spec, bench.folder, name="opening", seed=0, bounds=bench.bounds) as crew:
-            for client in crew.hire(look=True):
+        context = self.context
+        with ClientPool(
+            context.spec, context.folder, name="opening", seed=0, bounds=context.bounds
+        ) as clients:
+            for client in clients.start(look=True):
                 client.stop()
-                bench.about = client.ready or bench.about
-                bench.forge = open_forge(bench.about.get("modules", []), bench.folder)
-                crew.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
+                context.about = client.ready or context.about
+                context.fork_server = open_fork_server(
+                    context.about.get("modules", []), context.folder
+                )
+                clients.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
                 return
-            if not crew.hung:
-                raise VerifyError(f"{self.order.shown}: {crew.trouble[0]}")
-            self.stopped = crew.trouble[0]
+            if not clients.hung:
+                raise VerifyError(f"{self.options.shown}: {clients.trouble[0]}")
+            self.stopped = clients.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
         for scenario in SCENARIOS:
-            asked = scenario.fault is None or scenario.fault in self.order.wanted_faults
-            if asked and set(scenario.tests) & set(self.order.promises):
+            asked = scenario.fault is None or scenario.fault in self.options.wanted_faults
+            if asked and set(scenario.tests) & set(self.options.promises):
                 yield scenario
 
     def _one(self, scenario: Scenario) -> None:
         """Run one scenario; whatever happens, something is said of what it tests."""
         # What was asked for by name, and takes the time that it needs, is not late.
-        asked = scenario.patient and scenario.fault in self.order.faults
+        asked = scenario.patient and scenario.fault in self.options.faults
         if self.stopped is None and time.monotonic() > self.deadline and not asked:
             self.stopped = (
-                f"{_LATE:g} times the {self.order.time_s:g} s were over (--time gives it more)"
+                f"{_LATE:g} times the {self.options.time_s:g} s were over (--time gives it more)"
             )
         if self.stopped is not None:
             return
-        reason = scenario.reason_not(self.bench)
+        reason = scenario.reason_not(self.context)
         if reason is not None:
             self._not_run(scenario, reason)
             return
         self.watcher.say(scenario.about)
         began = time.monotonic()
         try:
-            outcome = scenario.run(self.bench)
+            outcome = scenario.run(self.context)
         except VerifyError as error:
-            outcome = Outcome(self.bench.unknown(scenario, f"{scenario.name}: {error}"))
+            outcome = Outcome(self.context.unknown(scenario, f"{scenario.name}: {error}"))
         if asked:
             self.deadline += time.monotonic() - began
         if outcome.left_out is not None:
@@ -262,49 +266,49 @@ class _Run:
         name = scenario.fault or (scenario.name if scenario.aloud else None)
         if name is not None:
             # The last one counts: an earlier one may have said "the engine's is taken instead".
-            self.bench.tallies.setdefault(name, FaultTally()).not_run = reason
+            self.context.tallies.setdefault(name, FaultTally()).not_run = reason
         for promise in scenario.tests if scenario.aloud else ():
             self.left_out.setdefault(promise, []).append(f"{scenario.name} ({reason})")
-        named = scenario.fault in self.order.faults
+        named = scenario.fault in self.options.faults
         if named or (scenario.name == "expiry" and not self._days_pass()):
             self.refused.append((scenario, f"{scenario.name} cannot be run: {reason}"))
 
     def _days_pass(self) -> bool:
         """Whether expiry is seen by a moved clock, or needs not be seen at all."""
-        moved = "clock" in self.order.wanted_faults and not ClockExpiry().reason_not(self.bench)
-        return moved or "expiring" not in self.bench.claimed
+        moved = "clock" in self.options.wanted_faults and not ClockExpiry().reason_not(self.context)
+        return moved or "expiring" not in self.context.claimed
 
 
 def _result(run: _Run, took_s: float) -> CheckResult:
-    bench, order = run.bench, run.order
+    context, options = run.context, run.options
     # A fault that landed in one scenario was caused, whatever kept another from running.
-    for tally in bench.tallies.values():
+    for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_temporary(bench.spec), *_below(bench)]
-    promises = combine(order.promises, bench.about["not_claimed"], findings, run.left_out)
+    findings = [*run.findings, *_temporary(context.spec), *_below(context)]
+    promises = combine(options.promises, context.about["not_claimed"], findings, run.left_out)
     return CheckResult(
-        target=bench.about["name"] or order.shown,
-        seed=order.seed,
+        target=context.about["name"] or options.shown,
+        seed=options.seed,
         verdict=overall(promises),
         promises=promises,
-        faults=dict(bench.tallies),
+        faults=dict(context.tallies),
         counts=add_counts(run.counts) or {"acknowledged": 0, "read_back": 0, "lost": 0},
-        environment=_environment(bench, took_s),
-        repeat=order.command,
+        environment=_environment(context, took_s),
+        repeat=options.command,
     )
 
 
-def _below(bench: Bench) -> Iterator[Finding]:
+def _below(context: ScenarioContext) -> Iterator[Finding]:
     """Acks that name less than is required cannot be called durable, even if nothing was lost."""
-    level = bench.about.get("level")
-    if level is not None and Durability[level] < bench.require:
+    level = context.about.get("level")
+    if level is not None and Durability[level] < context.require:
         yield Finding(
             "durable",
             Verdict.UNKNOWN,
-            f"its acks promise {level} only, and {bench.require.name} is required: no loss was "
+            f"its acks promise {level} only, and {context.require.name} is required: no loss was "
             "seen under the faults that were caused, and another fault may show one",
             "level",
-            {"level": level, "required": bench.require.name},
+            {"level": level, "required": context.require.name},
         )
 
 
@@ -318,8 +322,8 @@ def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
         yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
-def _environment(bench: Bench, took_s: float) -> dict[str, Any]:
-    engine = bench.spec.engine
+def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
+    engine = context.spec.engine
     return {
         "holdfast": __version__,
         "python": platform.python_version(),
@@ -334,31 +338,33 @@ def _environment(bench: Bench, took_s: float) -> dict[str, Any]:
             "provider": engine.provider,
             "settings": dict(CONFIGS.get(engine.kind, {}).get(engine.config, {})),
         },
-        "level": bench.about.get("level"),
-        "settings": bench.about.get("settings", {}),
+        "level": context.about.get("level"),
+        "settings": context.about.get("settings", {}),
         "took_s": round(took_s, 1),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 
-def _engine(order: Order, stack: contextlib.ExitStack, watcher: Watcher) -> Engine | None:
+def _engine(options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher) -> Engine | None:
     """The engine of this target, started; None where the target brings its own."""
-    kind = names.kind_of(order.target, order.engine)
+    kind = names.kind_of(options.target, options.engine)
     if kind is None:
-        if order.config is not None or order.engine_version is not None:
+        if options.config is not None or options.engine_version is not None:
             raise UsageError("--config and --engine-version are for an engine that we start")
         return None
     watcher.say(f"starting {kind}")
     return stack.enter_context(
-        start_engine(kind, config=order.config, version=order.engine_version, storage="disk")
+        start_engine(kind, config=options.config, version=options.engine_version, storage="disk")
     )
 
 
-def _spec(order: Order, engine: Engine | None, stack: contextlib.ExitStack) -> names.TargetSpec:
+def _spec(
+    options: CheckOptions, engine: Engine | None, stack: contextlib.ExitStack
+) -> names.TargetSpec:
     if engine is not None:
-        return names.TargetSpec(order.target, engine=names.view_of(engine))
-    spec = names.TargetSpec(order.target, namespace=f"holdfast-check-{secrets.token_hex(4)}")
-    if spec.ours:  # somebody's own engine: what we wrote there goes with us
+        return names.TargetSpec(options.target, engine=names.view_of(engine))
+    spec = names.TargetSpec(options.target, namespace=f"holdfast-check-{secrets.token_hex(4)}")
+    if spec.is_holdfast:  # a user's own engine: what we wrote there goes with us
         stack.callback(_clear, spec)
     return spec
 

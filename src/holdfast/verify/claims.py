@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Final
 
 from holdfast.errors import UsageError
-
-PROMISES: Final = (
-    "durable",
-    "ordered",
-    "atomic",
-    "exactly-once",
-    "fresh",
-    "snapshot",
-    "isolated",
-    "faithful",
-    "expiring",
-    "forgotten",
-    "loud",
-    "recallable",
-)
-"""Every promise by its id, in the order of the table."""
-
-ALWAYS_JUDGED: Final = frozenset({"durable", "ordered", "atomic", "isolated", "faithful", "loud"})
-"""A memory that does not claim these is none; they are judged whatever is declared."""
+from holdfast.verify.promises import ALWAYS_JUDGED, PROMISES
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,14 +179,14 @@ def _chroma(url: str, namespace: bytes, logs: Sequence[bytes]) -> Iterator[Held]
 
     folder = Path(unquote(urlsplit(log_and_index(url, None)[1] or "").path[1:]))
     client: Any = chromadb.PersistentClient(folder, Settings(anonymized_telemetry=False))
-    ours = {collection_name(namespace, log) for log in logs}
+    our_names = {collection_name(namespace, log) for log in logs}
 
     def lose() -> None:
         for collection in held:
             client.delete_collection(collection.name)
 
     try:
-        held = [one for one in client.list_collections() if one.name in ours]
+        held = [one for one in client.list_collections() if one.name in our_names]
         yield Held(sum(one.count() for one in held), lose)
     finally:
         client.close()

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
 
-_OURS: Final = "holdfast"
+_PACKAGE: Final = "holdfast"
 _KIT: Final = str(Path(__file__).parent) + os.sep
 _TOOLS: Final = range(6)
 """So many tools `sys.monitoring` serves."""
@@ -72,15 +72,15 @@ class Code:
 def code_of(store: object, modules: tuple[str, ...] = ()) -> Code:
     """The code of a store: the packages of its class and of what it inherits from.
 
-    Not the standard library's, and not ours beneath a stranger's class. `modules` names others
+    Not the standard library's, and not ours beneath a user's class. `modules` names others
     instead, for a store that only passes on what another one does.
     """
     names = modules or tuple(dict.fromkeys(kind.__module__ for kind in type(store).__mro__))
-    ours = names[0].split(".")[0] == _OURS
+    is_holdfast = names[0].split(".")[0] == _PACKAGE
     roots: list[str] = []
     for name in names:
         top = name.split(".")[0]
-        if modules or not (top in sys.stdlib_module_names or (top == _OURS and not ours)):
+        if modules or not (top in sys.stdlib_module_names or (top == _PACKAGE and not is_holdfast)):
             roots += _root(name if modules else top)
     if not roots:
         raise VerifyError(f"{type(store).__name__} has no source of its own to stop in")
@@ -193,7 +193,7 @@ class _Monitored:
             raise VerifyError("sys.monitoring serves six tools, and none is free for this one")
         self._tool = free[-1]
         line = self._events.events.LINE
-        self._events.use_tool_id(self._tool, _OURS)
+        self._events.use_tool_id(self._tool, _PACKAGE)
         self._events.register_callback(self._tool, line, self._line)
         self._events.restart_events()  # a line that was switched off by an earlier watch counts
         self._events.set_events(self._tool, line)

@@ -8,27 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.verify.claims import ALWAYS_JUDGED
 from holdfast.verify.judge import Verdict
+from holdfast.verify.promises import ALWAYS_JUDGED, BY_ID
 
 EXIT_CODES: Final = {Verdict.KEPT: 0, Verdict.BROKEN: 1, Verdict.UNKNOWN: 3}
 ANOMALIES_MAX: Final = 50
 """So many are kept for each promise; their number is told whole."""
-_KEPT: Final[Mapping[str, str]] = {
-    "durable": "what was acknowledged was found again",
-    "ordered": "no read contradicts the order of the acks",
-    "atomic": "no batch was ever seen in part",
-    "exactly-once": "no retry added anything",
-    "fresh": "every read showed what was acknowledged before it",
-    "snapshot": "every read was one consistent cut",
-    "isolated": "no session showed another's messages",
-    "faithful": "what went in came out",
-    "expiring": "sessions lived as long as they should, and no longer",
-    "forgotten": "nothing came back",
-    "loud": "every failure was an error that says so",
-    "recallable": "what is in the log was found",
-}
-"""What "kept" means, in words."""
 _WORST_FIRST: Final = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
 
 
@@ -179,7 +164,7 @@ def _in_turn(found: list[tuple[Mapping[str, Any], ...]]) -> list[Mapping[str, An
 def _because(speaking: list[Finding], anomalies: list[Mapping[str, Any]]) -> str:
     reasons = list(dict.fromkeys(finding.because for finding in speaking))
     if speaking[0].verdict is Verdict.KEPT:
-        return f"{_KEPT[speaking[0].promise]}: {'; '.join(reasons)}"
+        return f"{BY_ID[speaking[0].promise].kept}: {'; '.join(reasons)}"
     if "lines" in speaking[0].evidence:  # the sentence names them all already
         return reasons[0]
     more = max(len(reasons), len(anomalies)) - 1

@@ -20,7 +20,7 @@ from holdfast.verify.claims import Claims
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Index, Target
 
-OURS: Final = ("sqlite", "redis", "valkey", "postgres")
+HOLDFAST_TARGETS: Final = ("sqlite", "redis", "valkey", "postgres")
 """Our stores by short name: each on a fresh engine of that kind."""
 
 
@@ -74,9 +74,9 @@ class TargetSpec:
     """For our own stores: the time to live that they are opened with."""
 
     @property
-    def ours(self) -> bool:
+    def is_holdfast(self) -> bool:
         """One of our own stores, by short name or by URL."""
-        return self.name in OURS or "://" in self.name
+        return self.name in HOLDFAST_TARGETS or "://" in self.name
 
     @property
     def url(self) -> str:
@@ -88,7 +88,7 @@ class TargetSpec:
         """No server holds requests: what a killed client had not done will never be done."""
         if self.engine is not None:
             return self.engine.kind == "sqlite"
-        return self.ours and urlsplit(self.name).scheme in ("sqlite", "chroma")
+        return self.is_holdfast and urlsplit(self.name).scheme in ("sqlite", "chroma")
 
     @property
     def place(self) -> Path | None:
@@ -143,9 +143,9 @@ def kind_of(name: str, asked: str | None) -> str | None:
         return kind
     if ":" in name:
         return asked
-    if name not in OURS:
+    if name not in HOLDFAST_TARGETS:
         raise UsageError(
-            f"no target {name!r}: give one of {', '.join(OURS)}, a URL, package.module:target, or "
+            f"no target {name!r}: give one of {', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
             "a framework's store such as openai-agents:sqlite"
         )
     if asked not in (None, name):
@@ -162,10 +162,10 @@ def _check_scheme(scheme: str) -> None:
 
 def load_target(spec: TargetSpec) -> Target:
     """The target of this name, in this process; `VerifyError` where it cannot be had."""
-    return _ours(spec) if spec.ours else _imported(spec)
+    return _holdfast(spec) if spec.is_holdfast else _imported(spec)
 
 
-def _ours(spec: TargetSpec) -> Target:
+def _holdfast(spec: TargetSpec) -> Target:
     def open_store(embedder: Any = None) -> Any:
         # Whatever the engine gives: the check compares it with what is required (--require).
         return connection.connect(

@@ -1,7 +1,7 @@
 """Damages one stored record behind the store's back, and says what the store made of it.
 
 Whoever brings a store may bring the way to damage it, `Target(tamper=…)`. Otherwise nothing is
-known of how a stranger stores things, except that the text of a message stands somewhere in the
+known of how a user stores things, except that the text of a message stands somewhere in the
 engine: a value that holds it and looks like a JSON record is cut in half, as a torn write does.
 What is a plain column of text cannot be told from another text, and is left alone.
 """

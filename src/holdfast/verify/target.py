@@ -1,4 +1,4 @@
-"""What a stranger supplies to have a store held to the promises: how to open it, and its claims."""
+"""What you supply to test your store: how to open it, and its claims."""
 
 from __future__ import annotations
 

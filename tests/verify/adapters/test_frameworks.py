@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.verify.adapters.frameworks import FRAMEWORKS, OURS, imported
+from holdfast.verify.adapters.frameworks import FRAMEWORKS, HOLDFAST_ENGINES, imported
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of
 from tests.verify.check.checking import run, tell
@@ -32,7 +32,9 @@ def test_a_framework_and_an_engine_make_a_name():
 @pytest.mark.parametrize(("framework", "about"), FRAMEWORKS.items())
 def test_every_engine_that_is_named_has_its_function(framework: str, about: tuple[str, ...]):
     module = imported(FRAMEWORKS[framework].module, framework)
-    names = {"holdfast" if kind in OURS else kind for kind in FRAMEWORKS[framework].engines}
+    names = {
+        "holdfast" if kind in HOLDFAST_ENGINES else kind for kind in FRAMEWORKS[framework].engines
+    }
     assert all(callable(getattr(module, name)) for name in names), about
 
 

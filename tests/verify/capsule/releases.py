@@ -1,4 +1,4 @@
-"""Three releases of a stranger's store on Redis: what incident N3 was."""
+"""Three releases of a user's store on Redis: what incident N3 was."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
 
@@ -27,7 +27,7 @@ class Notes:
 
 def run(name: str, engine: str | None = "sqlite", **asked: Any) -> CheckResult:
     target = f"{STORES}:{name}" if engine else name
-    return check(Order(target=target, engine=engine, **asked), Notes())
+    return check(CheckOptions(target=target, engine=engine, **asked), Notes())
 
 
 def broken(result: CheckResult) -> dict[str, str]:

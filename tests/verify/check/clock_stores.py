@@ -1,4 +1,4 @@
-"""Strangers' stores that live by a clock: sound ones, and copies that trust it too much.
+"""Users' stores that live by a clock: sound ones, and copies that trust it too much.
 
 All claim that a session lives for seven days. The broken ones are those of the nights: a line
 that says five minutes, and an order made of timestamps from application code.

@@ -1,4 +1,4 @@
-"""Strangers' stores that shrug at a disk which says no."""
+"""Users' stores that shrug at a disk which says no."""
 
 from __future__ import annotations
 

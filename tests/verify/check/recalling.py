@@ -1,4 +1,4 @@
-"""Strangers' stores with a long-term memory, as `holdfast check …:NAME --engine sqlite` takes them."""
+"""Users' stores with a long-term memory, as `holdfast check …:NAME --engine sqlite` takes them."""
 
 from __future__ import annotations
 

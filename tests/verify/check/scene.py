@@ -9,9 +9,9 @@ from holdfast.verify.engines import Engine
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.providers import DEFAULT_CONFIG
 from holdfast.verify.result import FaultTally, Finding
-from holdfast.verify.scenarios import Bench, Scenario
+from holdfast.verify.scenarios import Scenario, ScenarioContext
 from holdfast.verify.spec import EngineView, TargetSpec, load_target, view_of
-from holdfast.verify.workload.crew import Bounds
+from holdfast.verify.workload.client_pool import Bounds
 
 
 class Played:
@@ -47,7 +47,7 @@ def play(
     spec = TargetSpec(name, engine=view_of(engine) if engine else view)
     target = load_target(spec)
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as folder:
-        bench = Bench(
+        context = ScenarioContext(
             spec=spec,
             engine=engine,
             seed=3,
@@ -65,6 +65,6 @@ def play(
             say=lambda _: None,
             named=named,
         )
-        assert scenario.reason_not(bench) is None
-        outcome = scenario.run(bench)
-        return Played(outcome.findings, bench.tallies)
+        assert scenario.reason_not(context) is None
+        outcome = scenario.run(context)
+        return Played(outcome.findings, context.tallies)

@@ -1,4 +1,4 @@
-"""Strangers' stores on real engines: one sound, and copies of it that break one promise each.
+"""Users' stores on real engines: one sound, and copies of it that break one promise each.
 
 Each is a function `target(engine)`, as `holdfast check tests.verify.check.stores:NAME` takes it.
 """

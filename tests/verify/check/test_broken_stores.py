@@ -63,12 +63,12 @@ def test_a_redis_that_keeps_nothing_is_caught_by_a_kill():
     assert "durable" in broken(result), tell(result)
 
 
-def test_a_sound_stranger_on_sqlite_raises_no_alarm():
+def test_a_sound_user_store_on_sqlite_raises_no_alarm():
     result = run("sound", seed=11, time_s=20)
     assert result.verdict is Verdict.KEPT, tell(result)
 
 
-def test_a_sound_stranger_on_redis_raises_no_alarm():
+def test_a_sound_user_store_on_redis_raises_no_alarm():
     result = run("sound_redis", "redis", seed=11, time_s=40)
     assert result.verdict is Verdict.KEPT, tell(result)
     landed = {name for name, tally in result.faults.items() if tally.landed}

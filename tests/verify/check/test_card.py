@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.model import Durability
 from holdfast.verify.card import subjects_of
-from holdfast.verify.check import Order
+from holdfast.verify.check import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report import html
 from holdfast.verify.report.card import amounts, bar
@@ -92,7 +92,7 @@ def test_a_bar_shows_even_the_smallest_loss():
 )
 def test_a_card_is_for_every_configuration_of_our_own(asked: dict[str, Any], words: str):
     with pytest.raises(UsageError, match=words):
-        subjects_of(Order(**asked, all_configs=True))
+        subjects_of(CheckOptions(**asked, all_configs=True))
 
 
 @pytest.mark.usefixtures("can_cut")

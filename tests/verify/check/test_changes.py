@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import codec, connect
 from holdfast.model import Durability
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.judge import Verdict
@@ -20,12 +20,12 @@ FAITHFUL: dict[str, Any] = {"promises": ("faithful",), "faults": ("none",), "see
 
 
 def test_a_policy_that_is_changed_at_a_restart_and_loses_is_told_with_its_cause():
-    order = Order(
+    options = CheckOptions(
         target=f"{STORES}:sound_redis", engine="redis", config="rdb-only", seed=3,
         promises=("durable",), faults=("restart",), time_s=10,
     )  # fmt: skip
     notes = Notes()
-    result = check(order, notes)
+    result = check(options, notes)
     assert dict(notes.ended) == {"restart-engine": "kept", "restart-otherwise": "broken"}
     words = result.promises["durable"].because
     assert "restarted as aof-always instead of rdb-only" in words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
 from tests.verify.check.checking import Notes, tell
@@ -62,8 +62,10 @@ def test_our_store_keeps_its_order_whatever_any_clock_says(kind: str):
 
 
 def test_the_check_of_the_embedded_default_moves_clocks():
-    order = Order(target="sqlite", seed=5, faults=("clock",), promises=("expiring",), time_s=10)
-    result = check(order, Notes())
+    options = CheckOptions(
+        target="sqlite", seed=5, faults=("clock",), promises=("expiring",), time_s=10
+    )
+    result = check(options, Notes())
     assert result.verdict is Verdict.KEPT, tell(result)
     assert "604800 s to live" in result.promises["expiring"].because
     assert result.faults["clock"].landed >= 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
@@ -51,7 +51,9 @@ def test_an_unreadable_memory_that_is_called_empty_is_caught():
 
 def test_data_on_temporary_storage_are_named_and_never_called_durable():
     with start_engine("sqlite", storage="memory") as engine:
-        order = Order(target=engine.url, seed=1, faults=("kill",), promises=("durable",), time_s=2)
-        result = check(order, Notes())
+        options = CheckOptions(
+            target=engine.url, seed=1, faults=("kill",), promises=("durable",), time_s=2
+        )
+        result = check(options, Notes())
     assert result.promises["durable"].verdict is Verdict.UNKNOWN, tell(result)
     assert "temporary storage (tmpfs)" in result.promises["durable"].because

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.faults.power.trace import Recording
 from holdfast.verify.faults.power.trace.disk import Crash, Loss
@@ -15,7 +15,7 @@ from holdfast.verify.faults.power.trace.tree import Base, Tree
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
-from holdfast.verify.scenarios.base import Bench
+from holdfast.verify.scenarios.base import ScenarioContext
 from holdfast.verify.scenarios.explore import PowerExplore, Tour, Visited
 from holdfast.verify.scenarios.states import Seen, Story, Visitor
 from holdfast.verify.spec import TargetSpec, view_of
@@ -25,7 +25,7 @@ FILES = "tests.verify.check.files"
 
 
 def explore(target: str, *, engine: str | None = None, config: str | None = None) -> CheckResult:
-    order = Order(
+    options = CheckOptions(
         target=target,
         engine=engine,
         config=config,
@@ -34,7 +34,7 @@ def explore(target: str, *, engine: str | None = None, config: str | None = None
         promises=("durable",),
         time_s=4,
     )
-    return check(order, Notes())
+    return check(options, Notes())
 
 
 @pytest.mark.parametrize("target", ["sqlite", "redis"])
@@ -104,7 +104,7 @@ def judged_at(ends_ns: list[int], tmp_path: Path) -> list[Verdict]:
     events = [asked, Event("ok", 20, op=1)]
     write_history(history, Header("sqlite"), events)
     story = Story(Recording(Base(tmp_path), {}, []), history, TargetSpec("sqlite"), "data")
-    tour = Tour(Bench, PowerExplore(), story, tmp_path)  # type: ignore[arg-type]
+    tour = Tour(ScenarioContext, PowerExplore(), story, tmp_path)  # type: ignore[arg-type]
     for at_ns in ends_ns:
         instant = Instant(at_ns, Loss.DROPPED, "then")
         crash = Crash(at_ns, Loss.DROPPED, Tree(), {}, 0)

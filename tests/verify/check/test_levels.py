@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.check import Order
+from holdfast.verify.check import CheckOptions
 from holdfast.verify.judge import Verdict
 from tests.verify.check.checking import run, tell
 
@@ -32,10 +32,10 @@ def test_a_policy_that_syncs_before_it_answers_is_kept():
 def test_whoever_requires_nothing_is_not_told_of_a_loss():
     result = run("redis", None, config="rdb-only", require="MEMORY", **KILL)
     assert result.promises["durable"].verdict is not Verdict.BROKEN, tell(result)
-    assert "MEMORY" in Order(target="redis", require="MEMORY").command
+    assert "MEMORY" in CheckOptions(target="redis", require="MEMORY").command
 
 
 @pytest.mark.parametrize("require", ["", "disk", "NOWHERE"])
 def test_a_level_that_there_is_not_is_refused(require: str):
     with pytest.raises(ValueError, match="require"):
-        Order(require=require)
+        CheckOptions(require=require)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.verify.adapters import plain
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import Engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
@@ -23,7 +23,7 @@ from tests.verify.check.scene import play
 def run(target: str, engine: str | None = "sqlite", **asked: Any) -> CheckResult:
     name = f"tests.verify.check.recalling:{target}" if engine else target
     usual: dict[str, Any] = {"seed": 7, "faults": ("kill",), "promises": ("recallable",)}
-    return check(Order(target=name, engine=engine, **(usual | asked)), Notes())
+    return check(CheckOptions(target=name, engine=engine, **(usual | asked)), Notes())
 
 
 def test_our_store_is_found_by_meaning_whatever_happens_to_its_index():
@@ -107,7 +107,7 @@ def test_questions_that_broke_off_are_not_called_kept(sqlite_engine: Engine):
     assert "a client ended by itself (exit 9)" in one.because
 
 
-def test_a_sound_stranger_raises_no_alarm():
+def test_a_sound_user_store_raises_no_alarm():
     result = run("sound")
     assert result.verdict is Verdict.KEPT, tell(result)
 

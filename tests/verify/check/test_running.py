@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import UsageError, VerifyError
-from holdfast.verify.check import Order
+from holdfast.verify.check import CheckOptions
 from holdfast.verify.faults import tree
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of
@@ -107,7 +107,7 @@ def test_an_engine_that_we_do_not_start_cannot_be_configured(disk_path: Path):
 )
 def test_wrong_names_of_faults_and_promises_are_refused(asked: dict[str, Any]):
     with pytest.raises(UsageError, match="there are|yet"):
-        Order(**asked)
+        CheckOptions(**asked)
 
 
 def test_without_a_fault_nothing_is_called_durable():
@@ -203,5 +203,5 @@ def test_a_fault_that_landed_in_one_scenario_is_not_unknown_because_of_another()
 
 
 def test_a_password_is_in_no_word_about_the_target():
-    order = Order(target="redis://me:secret@localhost:6379/0", seed=3)
-    assert order.command == "holdfast check redis://localhost:6379/0 --seed 3"
+    options = CheckOptions(target="redis://me:secret@localhost:6379/0", seed=3)
+    assert options.command == "holdfast check redis://localhost:6379/0 --seed 3"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.faults import FaultyDisk
 from holdfast.verify.instrument import Launch
 from tests.waiting import wait_until
@@ -112,7 +112,7 @@ def test_nothing_is_left_behind_also_after_sigkill():
     assert process.stdout
     path = Path(process.stdout.readline().strip())
     assert path.exists()
-    assert path.parent.name.startswith(keeper.DIR_PREFIX)
+    assert path.parent.name.startswith(reaper.DIR_PREFIX)
     process.kill()
     process.communicate()
     wait_until(lambda: not path.parent.exists())

@@ -1,4 +1,4 @@
-"""Strangers' stores in which a crash at the right line tears a turn, and one in which none does."""
+"""Users' stores in which a crash at the right line tears a turn, and one in which none does."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, Finding, combine
 from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine
@@ -31,7 +31,7 @@ def run(
     faults: tuple[str, ...] = ("crash-at-line",),
     time_s: float = 10,
 ) -> CheckResult:
-    order = Order(
+    options = CheckOptions(
         target=(name if ":" in name else f"{STORES}:{name}") if engine == "sqlite" else engine,
         engine=engine if engine == "sqlite" else None,
         promises=promises,
@@ -39,7 +39,7 @@ def run(
         seed=3,
         time_s=time_s,
     )
-    return check(order, Notes())
+    return check(options, Notes())
 
 
 def lines_between(function: Any, first: str, last: str) -> set[int]:

@@ -204,10 +204,10 @@ def test_an_engine_started_without_power_says_how_to_get_it(redis_engine: RedisE
 def test_a_replica_is_not_on_the_disk_that_loses_its_power(redis_engine_factory: EngineFactory):
     engine = redis_engine_factory(config="aof-always", power="block")
     engine.call("SET", "k", "v")
-    with engine.replica() as follower:
-        assert not str(follower.data_dir).startswith(str(Path(engine.data_dir).parents[1]))
+    with engine.replica() as replica:
+        assert not str(replica.data_dir).startswith(str(Path(engine.data_dir).parents[1]))
         engine.power_cut()
-        assert follower.call("GET", "k") == "v"
+        assert replica.call("GET", "k") == "v"
 
 
 @pytest.mark.parametrize("asked", [{"provider": "docker"}, {"config": "cluster"}])

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.verify.history import History, parse_history
 from holdfast.verify.judge import Anomaly, judge
-from holdfast.verify.scenarios.witness import anomalies_json
+from holdfast.verify.scenarios.evidence import anomalies_json
 
 MS = 1_000_000
 HEADER = {"holdfast_history": 1, "target": "t", "ttl_s": None, "clock_error_s": 0, "claims": None}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast.verify.check import Order, check
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.report import html
 from tests.verify.check.checking import Notes
 from tests.verify.report.results import everything
@@ -50,7 +50,7 @@ def written(result: dict[str, Any], folder: Path) -> Path:
 
 def checked() -> dict[str, Any]:
     """Redis with snapshots only, killed under load: what was acknowledged is gone."""
-    order = Order(
+    options = CheckOptions(
         target="tests.verify.report.stores:hostile",
         engine="redis",
         config="rdb-only",
@@ -60,7 +60,7 @@ def checked() -> dict[str, Any]:
         time_s=15,
     )
     # As a file of --json would hold it.
-    result: dict[str, Any] = json.loads(json.dumps(check(order, Notes()).to_json()))
+    result: dict[str, Any] = json.loads(json.dumps(check(options, Notes()).to_json()))
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.verify.scenarios import witness
+from holdfast.verify.scenarios import evidence
 from holdfast.verify.workload import plan
 from tests.verify.report.results import MS, Tape, lost_by_kill, told
 
@@ -93,7 +93,7 @@ def test_only_the_first_of_each_name_are_told_whole():
         tape.op("c2", "history", f"s{number}", number + 20, number + 20.5, saw=[])
     found = told(tape)
     assert len(found) == 9
-    assert sum("conversation" in anomaly for anomaly in found) == witness.WHOLE_MAX
+    assert sum("conversation" in anomaly for anomaly in found) == evidence.WHOLE_MAX
     assert all(anomaly["operations"] for anomaly in found)
 
 

@@ -16,29 +16,29 @@ from holdfast.verify.faults import tree
 from holdfast.verify.history import Header, read_history
 from holdfast.verify.judge import judge
 from holdfast.verify.spec import TargetSpec, view_of
-from holdfast.verify.workload.crew import Bounds, Crew
-from holdfast.verify.workload.forge import open_forge
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
 
 BOUNDS = Bounds(open_s=60, operation_s=30, recover_s=60)
 
 
 @pytest.fixture(params=["started", "forked"])
-def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
+def clients(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ClientPool]:
     with ExitStack() as stack:
         engine = stack.enter_context(start_engine("sqlite"))
         spec = TargetSpec("sqlite", engine=view_of(engine))
-        forge = None
+        fork_server = None
         if request.param == "forked":
-            forge = open_forge(["holdfast.backends.sqlite"], tmp_path)
-            assert forge is not None
-            stack.enter_context(forge)
+            fork_server = open_fork_server(["holdfast.backends.sqlite"], tmp_path)
+            assert fork_server is not None
+            stack.enter_context(fork_server)
         yield stack.enter_context(
-            Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS, forge=forge)
+            ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS, fork_server=fork_server)
         )
 
 
-def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: Path):
+def test_a_script_becomes_a_history_in_the_order_of_time(clients: ClientPool, tmp_path: Path):
     script = [
         Step("append", "s", ("a", "b"), key="k"),
         Step("append", "s", ("a", "b"), key="k"),
@@ -46,10 +46,10 @@ def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: P
         Step("forget", "s"),
         Step("history", "s"),
     ]
-    (client,) = crew.hire(scripts=[script])
+    (client,) = clients.start(scripts=[script])
     client.go()
-    assert crew.until(lambda: not client.alive)
-    crew.write(tmp_path / "h.jsonl", Header("x"))
+    assert clients.until(lambda: not client.alive)
+    clients.write(tmp_path / "h.jsonl", Header("x"))
     history = read_history(tmp_path / "h.jsonl")
     done = [(o.f, o.status, o.ids() if o.messages else []) for o in history.operations.values()]
     assert done == [
@@ -61,32 +61,34 @@ def test_a_script_becomes_a_history_in_the_order_of_time(crew: Crew, tmp_path: P
     ]
     assert history.retries == 1
     assert history.numbered == {"s"}
-    assert not crew.trouble
+    assert not clients.trouble
 
 
-def test_clients_wait_until_they_are_let_go(crew: Crew):
-    clients = crew.hire(2, shape=Shape("x"))
-    assert len(clients) == 2
-    assert [client.events[-1]["type"] for client in clients] == ["ready", "ready"]
-    for client in clients:
+def test_clients_wait_until_they_are_let_go(clients: ClientPool):
+    started = clients.start(2, shape=Shape("x"))
+    assert len(started) == 2
+    assert [client.events[-1]["type"] for client in started] == ["ready", "ready"]
+    for client in started:
         client.go()
-    assert crew.until_acknowledged(10)
-    crew.stop()
-    assert not crew.trouble
-    assert all(client.events[-1]["type"] == "done" for client in clients)
-    assert not crew.in_flight()
+    assert clients.until_acknowledged(10)
+    clients.stop()
+    assert not clients.trouble
+    assert all(client.events[-1]["type"] == "done" for client in started)
+    assert not clients.in_flight()
 
 
-def test_the_operations_of_a_killed_client_are_closed_when_it_is_gone(crew: Crew, tmp_path: Path):
-    clients = crew.hire(3, shape=Shape("x"))
-    for client in clients:
+def test_the_operations_of_a_killed_client_are_closed_when_it_is_gone(
+    clients: ClientPool, tmp_path: Path
+):
+    started = clients.start(3, shape=Shape("x"))
+    for client in started:
         client.go()
     caught = 0
-    for client in clients:
-        assert crew.until_acknowledged(5)
-        caught += crew.kill(client)
+    for client in started:
+        assert clients.until_acknowledged(5)
+        caught += clients.kill(client)
         assert client.process.returncode == -9
-    crew.write(tmp_path / "h.jsonl", Header("x"))
+    clients.write(tmp_path / "h.jsonl", Header("x"))
     history = read_history(tmp_path / "h.jsonl")
     ends = {fault.time_ns for fault in history.faults}
     open_ones = [o for o in history.operations.values() if o.status == "info"]
@@ -98,18 +100,18 @@ def test_the_operations_of_a_killed_client_are_closed_when_it_is_gone(crew: Crew
 def test_leaving_the_block_ends_every_client(tmp_path: Path):
     with start_engine("sqlite") as engine:
         spec = TargetSpec("sqlite", engine=view_of(engine))
-        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
-            clients = crew.hire(2, shape=Shape("x"))
-            clients[0].go()
-        assert not any(client.alive for client in clients)
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as clients:
+            started = clients.start(2, shape=Shape("x"))
+            started[0].go()
+        assert not any(client.alive for client in started)
 
 
-def test_a_client_stops_by_itself_when_its_parent_lets_go(crew: Crew):
-    (client,) = crew.hire(shape=Shape("x"))
+def test_a_client_stops_by_itself_when_its_parent_lets_go(clients: ClientPool):
+    (client,) = clients.start(shape=Shape("x"))
     client.go()
-    assert crew.until_acknowledged(3)
+    assert clients.until_acknowledged(3)
     client.stop()
-    assert crew.until(lambda: not client.alive)
+    assert clients.until(lambda: not client.alive)
     assert client.process.returncode == 0
 
 
@@ -117,9 +119,9 @@ def test_a_client_does_not_outlive_its_alarm(tmp_path: Path):
     bounds = Bounds(open_s=60, operation_s=30, life_s=1.5)
     with start_engine("sqlite") as engine:
         spec = TargetSpec("sqlite", engine=view_of(engine))
-        with Crew(spec, tmp_path, name="test", seed=1, bounds=bounds) as crew:
-            for client in crew.hire(shape=Shape("x")):
-                assert crew.until(lambda: not client.alive)  # noqa: B023
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=bounds) as clients:
+            for client in clients.start(shape=Shape("x")):
+                assert clients.until(lambda: not client.alive)  # noqa: B023
                 assert client.process.returncode == -14
 
 
@@ -129,15 +131,15 @@ def test_on_a_server_they_are_closed_when_the_server_has_given_the_client_up(
 ):
     with start_engine(kind) as engine:
         spec = TargetSpec(kind, engine=view_of(engine))
-        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
-            clients = crew.hire(3, shape=Shape("x"))
-            for client in clients:
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as clients:
+            started = clients.start(3, shape=Shape("x"))
+            for client in started:
                 client.go()
-            for client in clients:
-                assert crew.until_acknowledged(5)
-                crew.kill(client)
-            crew.stop()
-            crew.write(tmp_path / "h.jsonl", Header("x"))
+            for client in started:
+                assert clients.until_acknowledged(5)
+                clients.kill(client)
+            clients.stop()
+            clients.write(tmp_path / "h.jsonl", Header("x"))
     history = read_history(tmp_path / "h.jsonl")
     settled = {fault.time_ns for fault in history.faults if fault.name == "kill over"}
     assert len(settled) == 3
@@ -149,18 +151,20 @@ def test_a_server_may_carry_out_what_a_dead_client_asked_so_that_stays_open(tmp_
     with start_engine("redis") as engine:
         assert isinstance(engine, Pausable)
         spec = TargetSpec("redis", engine=view_of(engine))
-        with Crew(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as crew:
-            (doomed,) = crew.hire(scripts=[[Step("append", "s", ("late",))]])
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as clients:
+            (doomed,) = clients.start(scripts=[[Step("append", "s", ("late",))]])
             engine.pause()
             doomed.go()
-            assert crew.until(lambda: unread_bytes(engine.url) > 0)
-            assert crew.kill(doomed) == 1
+            assert clients.until(lambda: unread_bytes(engine.url) > 0)
+            assert clients.kill(doomed) == 1
             resumed_ns = time.monotonic_ns()
             engine.resume()
-            (reader,) = crew.hire(scripts=[[Step("history", "s")]])
+            (reader,) = clients.start(scripts=[[Step("history", "s")]])
             reader.go()
-            assert crew.until(lambda: not reader.alive)
-            crew.write(tmp_path / "h.jsonl", Header("x", claims=("durable", "snapshot", "fresh")))
+            assert clients.until(lambda: not reader.alive)
+            clients.write(
+                tmp_path / "h.jsonl", Header("x", claims=("durable", "snapshot", "fresh"))
+            )
     history = read_history(tmp_path / "h.jsonl")
     append, read = history.operations.values()
     assert read.ids() == ["late"], "it was dead when its request was carried out"
@@ -182,19 +186,19 @@ def test_where_an_import_starts_a_thread_clients_are_not_forked(tmp_path: Path):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
-        assert open_forge(["restless"], tmp_path) is None
+        assert open_fork_server(["restless"], tmp_path) is None
 
 
-def test_the_modules_that_a_client_needed_are_told(crew: Crew):
-    (client,) = crew.hire(look=True)
+def test_the_modules_that_a_client_needed_are_told(clients: ClientPool):
+    (client,) = clients.start(look=True)
     assert client.ready is not None
     assert "holdfast.backends.sqlite.backend" in client.ready["modules"]
 
 
-def test_a_client_is_a_process_of_its_own(crew: Crew):
-    (client,) = crew.hire()
+def test_a_client_is_a_process_of_its_own(clients: ClientPool):
+    (client,) = clients.start()
     assert os.getsid(client.process.pid) == client.process.pid
     assert tree(client.process.pid) == [client.process.pid]
     # Only the parent holds the other end of its leash: when that is gone, it ends.
     client.stop()
-    assert crew.until(lambda: not client.alive)
+    assert clients.until(lambda: not client.alive)

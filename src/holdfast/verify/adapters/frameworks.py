@@ -1,7 +1,7 @@
 """The stores of frameworks, by name: `openai-agents:sqlite` is a framework and an engine.
 
 Each framework has a module here with one function per engine, `target(engine)` as a
-stranger would write it. The framework itself is imported only when a store is opened.
+user would write it. The framework itself is imported only when a store is opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Framework(NamedTuple):
     """The kind of an engine that goes by another name here."""
 
 
-OURS: Final = MappingProxyType(
+HOLDFAST_ENGINES: Final = MappingProxyType(
     {"holdfast": "sqlite", "holdfast-redis": "redis", "holdfast-postgres": "postgres"}
 )
 """Our own store through a framework's interface, and the kind of engine below it."""
@@ -39,21 +39,21 @@ OURS: Final = MappingProxyType(
 FRAMEWORKS: Final = {
     "openai-agents": Framework(
         "holdfast.verify.adapters.openai_agents",
-        ("sqlite", "redis", *OURS),
+        ("sqlite", "redis", *HOLDFAST_ENGINES),
         "openai-agents",
-        OURS,
+        HOLDFAST_ENGINES,
     ),
     "langchain": Framework(
         "holdfast.verify.adapters.langchain",
-        ("sqlite", "redis", "postgres", *OURS),
+        ("sqlite", "redis", "postgres", *HOLDFAST_ENGINES),
         "langchain-community",
-        OURS,
+        HOLDFAST_ENGINES,
     ),
     "llama-index": Framework(
         "holdfast.verify.adapters.llama_index",
-        ("redis", *OURS),
+        ("redis", *HOLDFAST_ENGINES),
         "llama-index-storage-chat-store-redis",
-        OURS,
+        HOLDFAST_ENGINES,
     ),
     "chroma": Framework(
         "holdfast.verify.adapters.chroma",
@@ -95,11 +95,13 @@ def target_of(name: str, engine: Engine) -> Target:
     """The target of this name on a running engine."""
     framework, _, kind = name.partition(":")
     module = importlib.import_module(FRAMEWORKS[framework].module)
-    make: Callable[[Engine], Target] = getattr(module, "holdfast" if kind in OURS else kind)
+    make: Callable[[Engine], Target] = getattr(
+        module, "holdfast" if kind in HOLDFAST_ENGINES else kind
+    )
     return make(engine)
 
 
-def ours(engine: Engine, through: Callable[[Store], Any], name: str) -> Target:
+def holdfast_target(engine: Engine, through: Callable[[Store], Any], name: str) -> Target:
     """Our store on this engine, through what a framework makes of it."""
     url = engine.url
     return Target(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from holdfast.contract import Store
-from holdfast.verify.adapters.frameworks import CLAIMS, imported, newest, ours
+from holdfast.verify.adapters.frameworks import CLAIMS, holdfast_target, imported, newest
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -33,7 +33,7 @@ class Histories:
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
         """The newest `limit` of everything."""
-        return newest(self._of(session).messages, limit, self._ours)
+        return newest(self._of(session).messages, limit, self._as_turn)
 
     def forget(self, session: str) -> None:
         """Clear it."""
@@ -50,7 +50,7 @@ class Histories:
         return made(message["content"], id=message["id"], additional_kwargs=rest)
 
     @staticmethod
-    def _ours(message: Any) -> dict[str, Any]:
+    def _as_turn(message: Any) -> dict[str, Any]:
         return {"content": message.content, "id": message.id, **message.additional_kwargs}
 
 
@@ -74,7 +74,7 @@ class OurHistories(Histories):
 
 def holdfast(engine: Engine) -> Target:
     """Our store, as `HoldfastChatMessageHistory`."""
-    return ours(engine, OurHistories, f"holdfast on {engine.kind}, through langchain")
+    return holdfast_target(engine, OurHistories, f"holdfast on {engine.kind}, through langchain")
 
 
 def redis(engine: Engine) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.contract import Store
-from holdfast.verify.adapters.frameworks import CLAIMS, imported, newest, ours
+from holdfast.verify.adapters.frameworks import CLAIMS, holdfast_target, imported, newest
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -27,7 +27,7 @@ class ChatStore:
 
     def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
         """The newest `limit` of everything."""
-        return newest(self._store.get_messages(session), limit, self._ours)
+        return newest(self._store.get_messages(session), limit, self._as_turn)
 
     def forget(self, session: str) -> None:
         """Delete it."""
@@ -40,7 +40,7 @@ class ChatStore:
         )
 
     @staticmethod
-    def _ours(message: Any) -> dict[str, Any]:
+    def _as_turn(message: Any) -> dict[str, Any]:
         return {"role": message.role.value, "content": message.content, **message.additional_kwargs}
 
 
@@ -64,7 +64,7 @@ class OurChatStore(ChatStore):
 
 def holdfast(engine: Engine) -> Target:
     """Our store, as `HoldfastChatStore`."""
-    return ours(engine, OurChatStore, f"holdfast on {engine.kind}, through llama-index")
+    return holdfast_target(engine, OurChatStore, f"holdfast on {engine.kind}, through llama-index")
 
 
 def redis(engine: Engine) -> Target:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.contract import Store
-from holdfast.verify.adapters.frameworks import CLAIMS, imported, ours
+from holdfast.verify.adapters.frameworks import CLAIMS, holdfast_target, imported
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Target
 
@@ -69,7 +69,7 @@ class OurSessions(Sessions):
 
 def holdfast(engine: Engine) -> Target:
     """Our store, as `HoldfastSession`."""
-    return ours(engine, OurSessions, f"holdfast on {engine.kind}, through openai-agents")
+    return holdfast_target(engine, OurSessions, f"holdfast on {engine.kind}, through openai-agents")
 
 
 def sqlite(engine: Engine) -> Target:

@@ -1,4 +1,4 @@
-"""Any store, ours or a stranger's, sync or async, behind one small sync surface.
+"""Any store, holdfast's or a user's, sync or async, behind one small sync surface.
 
 Nothing is detected that has to be claimed: a key is passed to whoever claims `exactly-once`.
 What is looked at is only the shape of a thing: our own classes, and whether an answer has to
@@ -90,10 +90,10 @@ class Client:
     @property
     def level(self) -> str:
         """What an ack says that it survives; DISK where the store names none."""
-        return self._store.durability.name if self._ours else "DISK"
+        return self._store.durability.name if self._is_holdfast else "DISK"
 
     @property
-    def _ours(self) -> bool:
+    def _is_holdfast(self) -> bool:
         return isinstance(self._store, Store | AsyncStore)
 
     def append(
@@ -101,9 +101,9 @@ class Client:
     ) -> tuple[int, ...] | None:
         """Append them as one batch; returns the numbers that our own stores give."""
         with_key: dict[str, Any] = {} if key is None else {"key": key}
-        if self._ours:
-            ours = [_message(message) for message in messages]
-            ack = self._wait(self._store.append(session, ours, **with_key))
+        if self._is_holdfast:
+            own_messages = [_message(message) for message in messages]
+            ack = self._wait(self._store.append(session, own_messages, **with_key))
             return tuple(range(ack.first, ack.last + 1))
         self._wait(self._store.append(session, [dict(each) for each in messages], **with_key))
         return None
@@ -114,7 +114,7 @@ class Client:
 
     def rewrite(self, session: str, messages: Sequence[Turn]) -> None:
         """Have it put these in the place of all that a session shows."""
-        new = [_message(each) if self._ours else dict(each) for each in messages]
+        new = [_message(each) if self._is_holdfast else dict(each) for each in messages]
         self._wait(self._store.rewrite(session, new))
 
     def forget(self, session: str) -> None:
@@ -134,7 +134,7 @@ class Client:
     @property
     def summarizes(self) -> bool:
         """Whether it keeps summaries that can be looked at."""
-        return self._ours or all(hasattr(self._store, n) for n in ("summarize", "summaries"))
+        return self._is_holdfast or all(hasattr(self._store, n) for n in ("summarize", "summaries"))
 
     def remember(self, scope: str, text: str, *, key: str | None = None) -> None:
         """Have it keep a text for later questions."""
@@ -142,11 +142,11 @@ class Client:
 
     def summarize(self, session: str) -> None:
         """Have it bring the summary of a session up to its last message."""
-        self._wait(self._store.summarize(session, **({"keep": 0} if self._ours else {})))
+        self._wait(self._store.summarize(session, **({"keep": 0} if self._is_holdfast else {})))
 
     def summaries(self, session: str) -> tuple[Summary, ...]:
         """What it keeps of summaries of a session, whether or not it would show them."""
-        if self._ours:
+        if self._is_holdfast:
             return tuple(our_summaries(self._exported(session), session))
         return tuple(_summary(each) for each in self._wait(self._store.summaries(session)))
 

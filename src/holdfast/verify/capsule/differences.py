@@ -73,16 +73,16 @@ def _fields(
             yield Difference(session, place, _changed(name, was, now))
 
 
-def _by_place(told: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _by_place(session: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """By number where the store gives one, otherwise by position."""
     return {
         f"message {message.get('seq', number)}": message
-        for number, message in enumerate(told["messages"], 1)
+        for number, message in enumerate(session["messages"], 1)
     }
 
 
-def _damaged(told: Mapping[str, Any]) -> set[str]:
-    return {f"message {number}" for number in told.get("damaged", ())}
+def _damaged(session: Mapping[str, Any]) -> set[str]:
+    return {f"message {number}" for number in session.get("damaged", ())}
 
 
 def _changed(name: str, was: object, now: object) -> str:

@@ -25,7 +25,7 @@ from holdfast.verify.adapters import plain
 from holdfast.verify.capsule import data, kept, seeded
 from holdfast.verify.capsule.differences import Difference, compare
 from holdfast.verify.capsule.kept import Capsule
-from holdfast.verify.capsule.told import Ours, Theirs
+from holdfast.verify.capsule.stores import HoldfastStore, UserStore
 from holdfast.verify.engines import Engine, start_engine
 
 _EXPORT: Final = "export.jsonl"
@@ -35,7 +35,7 @@ _FAMILY: Final = {"valkey": "redis"}
 _EXPORT_ENGINE: Final = "sqlite"
 """Where an export is read, unless another is asked for."""
 
-Told = Ours | Theirs
+CapsuleStore = HoldfastStore | UserStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Origin:
 
     target: str = "sqlite"
     url: str | None = None
-    """A store of ours with somebody's data, or a file that `holdfast export` wrote."""
+    """A holdfast store with a user's data, or a file that `holdfast export` wrote."""
     engine: str | None = None
     engine_version: str | None = None
     config: str | None = None
@@ -120,19 +120,21 @@ def _written(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
     return capsule, files, refused
 
 
-def _sessions(plan: list[seeded.Write], store: Told) -> Iterator[str]:
-    yield from store.names() if isinstance(store, Ours) else (write.session for write in plan)
+def _sessions(plan: list[seeded.Write], store: CapsuleStore) -> Iterator[str]:
+    yield from (
+        store.names() if isinstance(store, HoldfastStore) else (write.session for write in plan)
+    )
 
 
 def _from_url(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
-    """Keep somebody's data, with all that is read from them now."""
+    """Keep a user's data, with all that is read from them now."""
     url = origin.url or ""
     if "://" not in url:
         return _from_export(origin, Path(url))
     kind = urlsplit(url).scheme
     with connect(url, namespace=origin.namespace, require=Durability.MEMORY) as store:
-        told = Ours(store)
-        sessions = [told.tell(name) for name in told.names(origin.prefix)]
+        view = HoldfastStore(store)
+        sessions = [view.tell(name) for name in view.names(origin.prefix)]
         lines = list(store.export(prefix=origin.prefix))
     form, files = "export", {_EXPORT: _text(lines)}
     if kind == "sqlite" and not origin.prefix:
@@ -201,7 +203,7 @@ def _report(folder: Path, capsule: Capsule, files: dict[str, bytes], today: Toda
     return Report(str(folder), "same", f"{whole}, read and written on by {reader}")
 
 
-def _differences(capsule: Capsule, store: Told) -> Iterator[Difference]:
+def _differences(capsule: Capsule, store: CapsuleStore) -> Iterator[Difference]:
     """First everything is read; then old keys are used again, and each session is written on."""
     for session in capsule.sessions:
         yield from compare(session, store.tell(session["session"]))
@@ -212,7 +214,7 @@ def _differences(capsule: Capsule, store: Told) -> Iterator[Difference]:
         yield from _written_on(session, store)
 
 
-def _written_on(session: dict[str, Any], store: Told) -> Iterator[Difference]:
+def _written_on(session: dict[str, Any], store: CapsuleStore) -> Iterator[Difference]:
     """What is wrong with one more message, beyond what was said of the session before."""
     name = session["session"]
     before = store.tell(name)
@@ -234,7 +236,7 @@ def _attempted(attempt: Callable[[], str | None]) -> str:
     """What is wrong, in words; an error is that too."""
     try:
         return attempt() or ""
-    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+    except Exception as error:  # noqa: BLE001 - a user's store may raise anything
         return f"{type(error).__name__}: {error}"
 
 
@@ -245,7 +247,7 @@ def _holds(message: dict[str, Any], added: dict[str, Any]) -> bool:
 @contextlib.contextmanager
 def _brought(
     capsule: Capsule, files: dict[str, bytes], today: Today
-) -> Iterator[tuple[Engine, Told]]:
+) -> Iterator[tuple[Engine, CapsuleStore]]:
     """The data of a capsule under an engine of today, and a store of today on them."""
     exported = capsule.form == "export"
     kind = today.engine or (_EXPORT_ENGINE if exported else capsule.engine["kind"])
@@ -256,25 +258,27 @@ def _brought(
             f"files of {wrote} are not for {kind}: keep an export to move between them"
         )
     config = today.config or capsule.engine.get("config")
-    target = today.target or (kind if exported or capsule.target in names.OURS else capsule.target)
+    target = today.target or (
+        kind if exported or capsule.target in names.HOLDFAST_TARGETS else capsule.target
+    )
     with start_engine(kind, config=config, version=today.engine_version) as engine:
         if not exported:
             data.bring(engine, capsule.form, files)
         with _opened(target, engine, capsule.namespace) as store:
-            if exported and isinstance(store, Ours):
+            if exported and isinstance(store, HoldfastStore):
                 # Not splitlines(): U+2028 may stand inside a line.
                 store.load(files[_EXPORT].decode().split("\n"))
             yield engine, store
 
 
 @contextlib.contextmanager
-def _opened(target: str, engine: Engine, namespace: str) -> Iterator[Told]:
-    """The store of a target, ours or a stranger's."""
+def _opened(target: str, engine: Engine, namespace: str) -> Iterator[CapsuleStore]:
+    """The store of a target, holdfast's or a user's."""
     spec = names.TargetSpec(target, engine=names.view_of(engine), namespace=namespace)
-    if spec.ours:
+    if spec.is_holdfast:
         with connect(spec.url, namespace=namespace, require=Durability.MEMORY) as store:
-            yield Ours(store)
+            yield HoldfastStore(store)
     else:
         found = names.load_target(spec)
         with plain.Client(found) as client:
-            yield Theirs(client, keyed="exactly-once" in found.claims.claimed())
+            yield UserStore(client, keyed="exactly-once" in found.claims.claimed())

@@ -11,7 +11,7 @@ from holdfast.verify.blocks import Block
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.redis import RedisEngine
 
 SLOTS: Final = 16_384
@@ -28,10 +28,10 @@ class RedisCluster(Block):
     data_dir = None
     """None: every node has its own."""
 
-    def __init__(self, order: Order) -> None:
-        self.kind = order.kind
-        self.config = order.config
-        self.nodes = [RedisEngine(replace(order, port=None)) for _ in range(NODES)]
+    def __init__(self, options: EngineOptions) -> None:
+        self.kind = options.kind
+        self.config = options.config
+        self.nodes = [RedisEngine(replace(options, port=None)) for _ in range(NODES)]
         self._is_formed = False
 
     @property

@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines.container import START_TIMEOUT_S, STOP_TIMEOUT_S, ContainerEngine
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import Found, Order
+from holdfast.verify.engines.providers import EngineOptions, Found
 from holdfast.verify.engines.recipes import RECIPES, image_of, image_variable, said
 from holdfast.verify.undo import Undo
 
@@ -30,9 +30,9 @@ _LOOK_TIMEOUT_S: Final = 20.0
 _GONE: Final = {"Running": False, "Paused": False, "ExitCode": 0, "Pid": 0}
 
 
-def open_engine(order: Order) -> Engine:
+def open_engine(options: EngineOptions) -> Engine:
     """An engine of a compose project; `EngineMissing` where daemon, Compose or image is absent."""
-    return ComposeEngine(order)
+    return ComposeEngine(options)
 
 
 def find_engines() -> list[Found]:
@@ -72,8 +72,8 @@ class ComposeEngine(ContainerEngine):
 
     provider = "compose"
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
         self._compose = [
             *compose_command(),
             *("--project-name", self.name, "--file", str(compose_file(self.kind))),

@@ -13,7 +13,7 @@ from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.ports import HOST, Port, reserve_port
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.recipes import image_of, recipe_of
 
 START_TIMEOUT_S: Final = 120.0
@@ -35,18 +35,18 @@ class ContainerEngine(Block):
     provider: str
     data_dir = None
 
-    def __init__(self, order: Order) -> None:
-        self.kind, self.config = order.kind, order.config
-        self.recipe = recipe_of(order.kind, order.config, self.provider)
-        if not isinstance(order.storage, str):
+    def __init__(self, options: EngineOptions) -> None:
+        self.kind, self.config = options.kind, options.config
+        self.recipe = recipe_of(options.kind, options.config, self.provider)
+        if not isinstance(options.storage, str):
             raise UsageError(
                 f"the provider {self.provider} keeps data in a volume: storage cannot be a directory"
             )
-        self.settings = settings_of(order.kind, order.config, order.settings)
-        self.image = image_of(order.kind, order.version)
-        self.name = f"holdfast-{order.kind}-{os.getpid()}-{os.urandom(4).hex()}"
-        self._order = order
-        self._extra = dict(order.settings)
+        self.settings = settings_of(options.kind, options.config, options.settings)
+        self.image = image_of(options.kind, options.version)
+        self.name = f"holdfast-{options.kind}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._options = options
+        self._extra = dict(options.settings)
         self._port: Port | None = None
         self._version = ""
         self._made = False
@@ -54,8 +54,8 @@ class ContainerEngine(Block):
     @property
     def port(self) -> int:
         """The port on loopback; the same after every restart."""
-        if self._order.port is not None:
-            return self._order.port
+        if self._options.port is not None:
+            return self._options.port
         if self._port is None:
             self._port = reserve_port()
         return self._port.number

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines.container import STOP_TIMEOUT_S, ContainerEngine
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import Found, Order
+from holdfast.verify.engines.providers import EngineOptions, Found
 from holdfast.verify.engines.recipes import RECIPES, image_of, image_variable, said
 from holdfast.verify.undo import Undo
 
@@ -39,9 +39,9 @@ with contextlib.suppress(docker.errors.NotFound):
 _GONE: Final = {"Running": False, "Paused": False, "ExitCode": 0, "Pid": 0}
 
 
-def open_engine(order: Order) -> Engine:
+def open_engine(options: EngineOptions) -> Engine:
     """An engine in a container; `EngineMissing` where daemon, package or image is absent."""
-    return DockerEngine(order)
+    return DockerEngine(options)
 
 
 def find_engines() -> list[Found]:
@@ -98,8 +98,8 @@ class DockerEngine(ContainerEngine):
 
     provider = "docker"
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
         self._client = connect()
         with _closed_on_error(self._client):
             self._need_local_daemon()

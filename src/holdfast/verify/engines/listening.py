@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 
 _LISTEN: Final = "0A"
 
@@ -15,7 +15,7 @@ _LISTEN: Final = "0A"
 def listens(pid: int, port: int) -> bool:
     """Whether the process, or one below it, has a listening socket on that port."""
     wanted = {f"socket:[{inode}]" for inode in listening_inodes(port)}
-    return any(wanted & open_names(each) for each in keeper.descendants([pid]))
+    return any(wanted & open_names(each) for each in reaper.descendants([pid]))
 
 
 def listening_inodes(port: int) -> set[str]:

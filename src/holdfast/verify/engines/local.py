@@ -8,7 +8,7 @@ from typing import Final, cast
 from holdfast.errors import UsageError
 from holdfast.verify.engines.binaries import find_local
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import KINDS, Found, Order
+from holdfast.verify.engines.providers import KINDS, EngineOptions, Found
 
 _CLASSES: Final = {
     "redis": "holdfast.verify.engines.redis:RedisEngine",
@@ -20,13 +20,13 @@ _CLASSES: Final = {
 _CLUSTER: Final = "holdfast.verify.engines.cluster:RedisCluster"
 
 
-def open_engine(order: Order) -> Engine:
+def open_engine(options: EngineOptions) -> Engine:
     """An engine from a binary of this machine; `EngineMissing` where there is none."""
-    if order.clock and order.config == "cluster":
+    if options.clock and options.config == "cluster":
         raise UsageError("a cluster has several clocks, and clock=True moves one: start one node")
-    place = _CLUSTER if order.config == "cluster" else _CLASSES[order.kind]
+    place = _CLUSTER if options.config == "cluster" else _CLASSES[options.kind]
     module, _, name = place.partition(":")
-    return cast("Engine", getattr(importlib.import_module(module), name)(order))
+    return cast("Engine", getattr(importlib.import_module(module), name)(options))
 
 
 def find_engines() -> list[Found]:

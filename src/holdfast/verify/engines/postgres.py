@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.rundir import RunDir, root_of
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.template import ClusterFiles
@@ -51,8 +51,8 @@ _OWN: Final = {
 class PostgresEngine(ServerEngine):
     """A PostgreSQL on loopback, on its own data directory, with fsync as PostgreSQL has it."""
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
         self.replicas: list[PostgresReplica] = []
 
     @property
@@ -78,16 +78,16 @@ class PostgresEngine(ServerEngine):
 
     def replica(self, *, apply_delay_s: float = 0) -> PostgresReplica:
         """A started streaming replica that has caught up with this engine; closed with it."""
-        order = replace(self._order.for_another(), config="default")
-        follower = PostgresReplica(order, self, apply_delay_s=apply_delay_s)
-        self.replicas.append(follower)
-        follower.start()
-        return follower
+        options = replace(self._options.for_another(), config="default")
+        replica = PostgresReplica(options, self, apply_delay_s=apply_delay_s)
+        self.replicas.append(replica)
+        replica.start()
+        return replica
 
     def close(self) -> None:
         """End it and its replicas at once and remove what they left."""
-        for follower in self.replicas:
-            follower.close()
+        for replica in self.replicas:
+            replica.close()
         super().close()
 
     def kill(self) -> Evidence:
@@ -100,11 +100,11 @@ class PostgresEngine(ServerEngine):
     def power_cut(self) -> Evidence:
         """End it at once and drop what it had not synced; its shared memory goes too."""
         pid_file = self.data_dir / "postmaster.pid"
-        segment = keeper.segment_of(pid_file)  # not to be read any more when the power is gone
+        segment = reaper.segment_of(pid_file)  # not to be read any more when the power is gone
         try:
             return super().power_cut()
         finally:
-            keeper.remove_segment(segment)
+            reaper.remove_segment(segment)
 
     def _take_run_dir(self) -> RunDir:
         """A directory that an engine of this process gave back, where there is one."""
@@ -161,15 +161,17 @@ class PostgresEngine(ServerEngine):
 
     def _end(self) -> list[int]:
         pids = super()._end()
-        keeper.free_shared_memory(self.data_dir / "postmaster.pid")
+        reaper.free_shared_memory(self.data_dir / "postmaster.pid")
         return pids
 
 
 class PostgresReplica(PostgresEngine):
     """A PostgreSQL that follows another; it answers reads, also while it is held."""
 
-    def __init__(self, order: Order, primary: PostgresEngine, *, apply_delay_s: float) -> None:
-        super().__init__(order)
+    def __init__(
+        self, options: EngineOptions, primary: PostgresEngine, *, apply_delay_s: float
+    ) -> None:
+        super().__init__(options)
         # By default it would look for a primary that came back only every five seconds.
         self.settings.setdefault("wal_retrieve_retry_interval", "50ms")
         self._primary = primary
@@ -254,7 +256,7 @@ class PostgresReplica(PostgresEngine):
 class _Spares:
     """Directories that closed engines of this process left, to be made new for the next.
 
-    The keeper holds them, so they go when the process does.
+    The reaper holds them, so they go when the process does.
     """
 
     def __init__(self) -> None:

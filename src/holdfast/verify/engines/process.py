@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.engines.ports import Port, is_free, reserve_port
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.providers import Storage
@@ -152,8 +152,8 @@ class LocalProcess(Block):
         process = self._process
         if process is None or process.poll() is not None:
             return
-        tree = keeper.descendants([process.pid])
-        keeper.signal_all(tree, signal.SIGCONT)  # a paused engine would never hear the request
+        tree = reaper.descendants([process.pid])
+        reaper.signal_all(tree, signal.SIGCONT)  # a paused engine would never hear the request
         self._ask_to_stop()
         try:
             process.wait(STOP_TIMEOUT_S)
@@ -164,7 +164,7 @@ class LocalProcess(Block):
                 f"its last words:\n{self.log()}",
                 backend=self.kind,
             ) from None
-        keeper.await_gone(tree)
+        reaper.await_gone(tree)
         self._process = None
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class LocalProcess(Block):
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""
-        first, *_ = pids = keeper.stop_tree(self._running().pid)
+        first, *_ = pids = reaper.stop_tree(self._running().pid)
         # A child that had just ended stays a zombie (Z): its parent cannot reap it now.
         landed = await_true(
             lambda: _states(first) == {"T"} and all(_states(pid) <= {"T", "Z"} for pid in pids),
@@ -238,8 +238,8 @@ class LocalProcess(Block):
 
     def resume(self) -> Evidence:
         """SIGCONT; proven by an answer."""
-        pids = keeper.descendants([self._running().pid])
-        keeper.signal_all(pids, signal.SIGCONT)
+        pids = reaper.descendants([self._running().pid])
+        reaper.signal_all(pids, signal.SIGCONT)
         begun = time.monotonic()
         if not await_true(self._answers, ANSWER_TIMEOUT_S):
             raise FaultNotProven(f"{self.kind} did not answer within {ANSWER_TIMEOUT_S:g} s")
@@ -334,11 +334,11 @@ class LocalProcess(Block):
         process = self._process
         assert process is not None  # noqa: S101 - callers checked
         # Stopped first, so that none is born, and none acts on the death of another, meanwhile.
-        pids = keeper.stop_tree(process.pid) if process.poll() is None else []
-        keeper.signal_all(pids, signal.SIGKILL)
+        pids = reaper.stop_tree(process.pid) if process.poll() is None else []
+        reaper.signal_all(pids, signal.SIGKILL)
         process.wait(STOP_TIMEOUT_S)
         self._process = None
-        left = keeper.await_gone(pids)
+        left = reaper.await_gone(pids)
         if left:
             raise FaultNotProven(f"{self.kind} was sent SIGKILL; still running: {left}")
         return pids

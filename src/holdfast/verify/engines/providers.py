@@ -2,8 +2,8 @@
 
 A provider is a module with two functions, imported only when it is asked for:
 
-    open_engine(order: Order) -> Engine      not yet started
-    find_engines() -> list[Found]            what it could start here, and how to get the rest
+    open_engine(options: EngineOptions) -> Engine    not yet started
+    find_engines() -> list[Found]                    what it could start here, and how to get the rest
 
 A new one is one line in `PROVIDERS`.
 """
@@ -54,7 +54,7 @@ Storage = Literal["memory", "disk"] | Path
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EngineOptions:
     """Exactly which engine is wanted: its `kind`, its `config` and all that may differ besides."""
 
     kind: str
@@ -74,7 +74,7 @@ class Order:
     clock: bool = False
     """Whether its clock can be moved: `engine.move_clock(by_s)`."""
 
-    def for_another(self) -> Order:
+    def for_another(self) -> EngineOptions:
         """The same for a second engine beside it: another port, and nobody's power but its own."""
         storage: Storage = self.storage if self.supply is None else "memory"
         kept = tuple(one for one in self.instruments if one not in _instruments(self.supply))
@@ -102,7 +102,7 @@ def _instruments(supply: Supply | None) -> tuple[Instrument, ...]:
 class Provider(NamedTuple):
     """The two functions of a provider."""
 
-    open_engine: Callable[[Order], Engine]
+    open_engine: Callable[[EngineOptions], Engine]
     find_engines: Callable[[], list[Found]]
 
 
@@ -137,7 +137,7 @@ def open_engine(
         raise UsageError(f"no engine {kind!r}; there are: {', '.join(KINDS)}")
     if clock and _chosen(provider) != "local":
         raise UsageError("clock=True needs a process of this machine: use the provider local")
-    order = Order(
+    options = EngineOptions(
         kind=kind,
         config=config or DEFAULT_CONFIG[kind],
         version=version,
@@ -148,18 +148,20 @@ def open_engine(
         clock=clock,
     )
     supplier = load_provider(provider).open_engine
-    return supplier(order) if power is None else _powered(order, supplier, power)
+    return supplier(options) if power is None else _powered(options, supplier, power)
 
 
-def _powered(order: Order, supplier: Callable[[Order], Engine], power: str) -> Engine:
+def _powered(
+    options: EngineOptions, supplier: Callable[[EngineOptions], Engine], power: str
+) -> Engine:
     """The engine on a directory of which the power can be cut."""
-    if order.config == "cluster" or supplier.__module__ != PROVIDERS["local"]:
+    if options.config == "cluster" or supplier.__module__ != PROVIDERS["local"]:
         raise UsageError("only the power of one engine of the provider local can be cut")
     supply = open_power(power)
     try:
-        instruments = (*order.instruments, *supply.instruments)
+        instruments = (*options.instruments, *supply.instruments)
         return supplier(
-            replace(order, storage=supply.directory, supply=supply, instruments=instruments)
+            replace(options, storage=supply.directory, supply=supply, instruments=instruments)
         )
     except BaseException:
         supply.close()

@@ -10,7 +10,7 @@ from holdfast.errors import EngineFailed, FaultNotProven
 from holdfast.verify.engines.ports import HOST, reserve_port
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
 
@@ -21,8 +21,8 @@ _PROBE_TIMEOUT_S: Final = 1.0
 class RedisEngine(ServerEngine):
     """A redis-server or valkey-server on loopback, on its own data directory."""
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
         self.bus_offset = CLUSTER_BUS_OFFSET if "cluster-enabled" in self.settings else 0
         self.replicas: list[RedisReplica] = []
 
@@ -43,15 +43,15 @@ class RedisEngine(ServerEngine):
         """A started replica that has caught up with this engine; closed with it."""
         # By default the primary waits five seconds for more replicas before it sends anything.
         self.call("CONFIG", "SET", "repl-diskless-sync-delay", "0")
-        follower = RedisReplica(self._order.for_another(), self)
-        self.replicas.append(follower)
-        follower.start()
-        return follower
+        replica = RedisReplica(self._options.for_another(), self)
+        self.replicas.append(replica)
+        replica.start()
+        return replica
 
     def close(self) -> None:
         """End it and its replicas at once and remove what they left."""
-        for follower in self.replicas:
-            follower.close()
+        for replica in self.replicas:
+            replica.close()
         super().close()
 
     def _command(self) -> list[str]:
@@ -90,8 +90,8 @@ class RedisEngine(ServerEngine):
 class RedisReplica(RedisEngine):
     """A Redis that follows another. It serves what it has, also while it is held."""
 
-    def __init__(self, order: Order, primary: RedisEngine) -> None:
-        super().__init__(order)
+    def __init__(self, options: EngineOptions, primary: RedisEngine) -> None:
+        super().__init__(options)
         self._primary = primary
 
     def start(self) -> Self:

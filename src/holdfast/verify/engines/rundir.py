@@ -1,4 +1,4 @@
-"""Run directories: one per engine, known to the keeper before anything is started in it."""
+"""Run directories: one per engine, known to the reaper before anything is started in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import VerifyError
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.engines.providers import Storage
 
 DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
@@ -27,41 +27,41 @@ class RunDir:
 
     def __init__(self, storage: Storage) -> None:
         root = root_of(storage)
-        _keeper.sweep(root)
+        _reaper.sweep(root)
         self.path = _new_path(root)
-        _keeper.hold(str(self.path))
+        _reaper.hold(str(self.path))
         # Another user (PostgreSQL does not run as root) must be able to pass through.
         self.path.mkdir(mode=0o711)
 
     def rename(self) -> None:
         """Go on under a new name, so that whoever knew the old one finds nothing there."""
         old, new = self.path, _new_path(self.path.parent)
-        _keeper.hold(str(new))
+        _reaper.hold(str(new))
         old.rename(new)
         self.path = new
-        _keeper.free(str(old))
+        _reaper.free(str(old))
 
     def know(self, pid: int) -> None:
-        """Tell the keeper of a process of this directory."""
-        _keeper.know(str(self.path), pid)
+        """Tell the reaper of a process of this directory."""
+        _reaper.know(str(self.path), pid)
 
     def end_processes(self) -> None:
         """End every process of it; its files stay."""
-        keeper.end_processes(str(self.path))
+        reaper.end_processes(str(self.path))
 
     def clear(self) -> None:
-        """End every process of it and remove it; the keeper forgets it."""
-        keeper.clear(str(self.path))
-        _keeper.free(str(self.path))
+        """End every process of it and remove it; the reaper forgets it."""
+        reaper.clear(str(self.path))
+        _reaper.free(str(self.path))
 
     @property
     def environment(self) -> dict[str, str]:
         """Our environment, with the word that ties a process to this directory."""
-        return {**os.environ, keeper.HELD_VARIABLE: str(self.path)}
+        return {**os.environ, reaper.HELD_VARIABLE: str(self.path)}
 
 
 def _new_path(root: Path) -> Path:
-    return root / f"{keeper.DIR_PREFIX}{keeper.owner_name(os.getpid())}-{os.urandom(8).hex()}"
+    return root / f"{reaper.DIR_PREFIX}{reaper.owner_name(os.getpid())}-{os.urandom(8).hex()}"
 
 
 def root_of(storage: Storage) -> Path:
@@ -104,8 +104,8 @@ def _disk_root() -> Path:
     )
 
 
-class _KeeperLink:
-    """Our end of the pipe to the keeper; it is started at first use, and again if it died."""
+class _ReaperLink:
+    """Our end of the pipe to the reaper; it is started at first use, and again if it died."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class _KeeperLink:
         self._say(f"hold {run_dir}", keep_for=run_dir)
 
     def know(self, run_dir: str, pid: int) -> None:
-        process = keeper.read_process(pid)
+        process = reaper.read_process(pid)
         if process:
             self._say(f"pid {pid} {process.started} {run_dir}", keep_for=run_dir)
 
@@ -143,7 +143,7 @@ class _KeeperLink:
                 self._lines.setdefault(keep_for, []).append(line)
             try:
                 self._write(line)
-            except BrokenPipeError:  # somebody killed the keeper: a new one learns everything
+            except BrokenPipeError:  # somebody killed the reaper: a new one learns everything
                 os.close(self._pipe)
                 os.waitpid(self._pid, 0)
                 self._begin()
@@ -153,8 +153,8 @@ class _KeeperLink:
 
     def _begin(self) -> None:
         self._owner = os.getpid()
-        me = keeper.read_process(self._owner)
-        command = [sys.executable, "-I", "-S", keeper.__file__]
+        me = reaper.read_process(self._owner)
+        command = [sys.executable, "-I", "-S", reaper.__file__]
         listen, self._pipe = os.pipe()
         actions = [
             (os.POSIX_SPAWN_DUP2, listen, 0),
@@ -174,12 +174,12 @@ class _KeeperLink:
             self._write(line)
 
     def _finish(self, owner: int) -> None:
-        """At exit: let the keeper clear what nobody closed, and wait for it."""
+        """At exit: let the reaper clear what nobody closed, and wait for it."""
         if os.getpid() != owner or self._owner != owner:
             return
         os.close(self._pipe)
         self._owner = 0
-        keeper.await_gone([self._pid], _EXIT_TIMEOUT_S)
+        reaper.await_gone([self._pid], _EXIT_TIMEOUT_S)
 
 
-_keeper = _KeeperLink()
+_reaper = _ReaperLink()

@@ -10,7 +10,7 @@ from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.process import LocalProcess
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order, as_settings
+from holdfast.verify.engines.providers import EngineOptions, as_settings
 from holdfast.verify.faults.clock import Clock
 
 HEIRS: Final = {"redis": "valkey"}
@@ -22,15 +22,15 @@ class ServerEngine(LocalProcess):
 
     provider = "local"
 
-    def __init__(self, order: Order) -> None:
-        super().__init__(order.kind, order.storage, order.port)
-        self._supply = order.supply
-        self.instruments.extend(order.instruments)
-        self.config = order.config
-        self.settings = settings_of(order.kind, order.config, order.settings)
-        self.binary = choose_binary(order.kind, order.version)
-        self._order = order
-        self._extra = dict(order.settings)
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options.kind, options.storage, options.port)
+        self._supply = options.supply
+        self.instruments.extend(options.instruments)
+        self.config = options.config
+        self.settings = settings_of(options.kind, options.config, options.settings)
+        self.binary = choose_binary(options.kind, options.version)
+        self._options = options
+        self._extra = dict(options.settings)
         self._version = self.binary.version
         self.clock: Clock | None = None
         """Its wall clock, where it was ordered with one that can be moved."""
@@ -44,7 +44,7 @@ class ServerEngine(LocalProcess):
         raise FaultNotProven(f"clock: {self.kind} tells nobody what time it is")
 
     def _launch(self) -> None:
-        if self._order.clock and self.clock is None:
+        if self._options.clock and self.clock is None:
             self.clock = Clock(self._home())
             self.instruments.insert(0, self.clock)
         super()._launch()

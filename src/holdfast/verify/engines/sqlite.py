@@ -13,7 +13,7 @@ from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.process import supply_of
 from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Order
+from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.faults.clock import Clock
 from holdfast.verify.instrument import Instrument
@@ -24,16 +24,16 @@ class SqliteEngine(Block):
 
     provider = "local"
 
-    def __init__(self, order: Order) -> None:
-        self.kind = order.kind
-        self.config = order.config
-        self.settings = settings_of(order.kind, order.config, order.settings)
+    def __init__(self, options: EngineOptions) -> None:
+        self.kind = options.kind
+        self.config = options.config
+        self.settings = settings_of(options.kind, options.config, options.settings)
         if self.settings:
             raise UsageError("SQLite has no server to configure: set pragmas where you open it")
-        self.binary = choose_binary(order.kind, order.version)
-        self._storage = order.storage
-        self._supply = order.supply
-        self._clocked = order.clock
+        self.binary = choose_binary(options.kind, options.version)
+        self._storage = options.storage
+        self._supply = options.supply
+        self._clocked = options.clock
         self.clock: Clock | None = None
         """To be an instrument of those who open the file: their clock is the engine's."""
         self._owner = os.getpid()

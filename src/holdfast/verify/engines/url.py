@@ -21,7 +21,7 @@ from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.drivers import postgres_connection, redis_client, settings_by_url
 from holdfast.verify.engines.place import Place, is_permitted, looks_like_production, refusal
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import DEFAULT_CONFIG, Found, Order
+from holdfast.verify.engines.providers import DEFAULT_CONFIG, EngineOptions, Found
 from holdfast.verify.undo import Undo
 
 if TYPE_CHECKING:
@@ -39,22 +39,22 @@ _UNDO_URL: Final = "HOLDFAST_UNDO_URL"
 _UNDO_NAMESPACE: Final = "HOLDFAST_UNDO_NAMESPACE"
 
 
-def open_engine(order: Order) -> Engine:
+def open_engine(options: EngineOptions) -> Engine:
     """The server of HOLDFAST_<KIND>_URL; `EngineMissing` where the variable is not set."""
-    if order.kind not in _CLASSES:
+    if options.kind not in _CLASSES:
         raise EngineMissing(
-            f"the provider url has no {order.kind}; it has {', '.join(_CLASSES)}. "
-            f"For {order.kind} use the provider local.",
-            backend=order.kind,
+            f"the provider url has no {options.kind}; it has {', '.join(_CLASSES)}. "
+            f"For {options.kind} use the provider local.",
+            backend=options.kind,
         )
-    url = os.environ.get(url_variable(order.kind))
+    url = os.environ.get(url_variable(options.kind))
     if not url:
         raise EngineMissing(
-            f"{url_variable(order.kind)} is not set. To get it: start a server for tests and "
-            f"export {url_variable(order.kind)}={_EXAMPLES[order.kind]}",
-            backend=order.kind,
+            f"{url_variable(options.kind)} is not set. To get it: start a server for tests and "
+            f"export {url_variable(options.kind)}={_EXAMPLES[options.kind]}",
+            backend=options.kind,
         )
-    return _CLASSES[order.kind](order, url)
+    return _CLASSES[options.kind](options, url)
 
 
 def find_engines() -> list[Found]:
@@ -74,14 +74,14 @@ class UrlEngine(Block):
     provider = "url"
     data_dir = None
 
-    def __init__(self, order: Order, url: str) -> None:
-        self.kind, self.config = order.kind, order.config
-        if order.port is not None or not isinstance(order.storage, str):
+    def __init__(self, options: EngineOptions, url: str) -> None:
+        self.kind, self.config = options.kind, options.config
+        if options.port is not None or not isinstance(options.storage, str):
             raise UsageError("a server by URL has its own port and storage")
-        wanted = settings_of(order.kind, order.config, order.settings)
-        self._insists = bool(order.settings) or order.config != DEFAULT_CONFIG[order.kind]
+        wanted = settings_of(options.kind, options.config, options.settings)
+        self._insists = bool(options.settings) or options.config != DEFAULT_CONFIG[options.kind]
         self._wanted = wanted
-        self._order = order
+        self._options = options
         self._given = url
         self.namespace = f"{_MARK}_{os.urandom(12).hex()}"
         self.place = self._find_place()
@@ -142,9 +142,9 @@ class UrlEngine(Block):
 
     def _check(self) -> None:
         self._version = self._ask_version()
-        if self._order.version and not self._version.startswith(self._order.version):
+        if self._options.version and not self._version.startswith(self._options.version):
             raise EngineMissing(
-                f"{self.place.name} is {self.kind} {self._version}, not {self._order.version}",
+                f"{self.place.name} is {self.kind} {self._version}, not {self._options.version}",
                 backend=self.kind,
             )
         self._refuse_production(self._others())
@@ -382,7 +382,9 @@ def _with_parameter(url: str, name: str, value: str) -> str:
 
 def _find(kind: str) -> Found:
     try:
-        engine = _CLASSES[kind](Order(kind, DEFAULT_CONFIG[kind]), os.environ[url_variable(kind)])
+        engine = _CLASSES[kind](
+            EngineOptions(kind, DEFAULT_CONFIG[kind]), os.environ[url_variable(kind)]
+        )
     except KeyError:
         variable = url_variable(kind)
         how = f"export {variable}={_EXAMPLES[kind]}"

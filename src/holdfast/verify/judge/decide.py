@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 from holdfast.verify.history import Header, History, Session
 from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
 from holdfast.verify.judge.screen import unread_if_sound
-from holdfast.verify.judge.verdict import (
-    ALWAYS_JUDGED,
-    PROMISES,
-    Anomaly,
-    JudgeResult,
-    Verdict,
-)
+from holdfast.verify.judge.verdict import JUDGED, Anomaly, JudgeResult, Verdict
+from holdfast.verify.promises import ALWAYS_JUDGED
 
 
 def judge(history: History) -> JudgeResult:
@@ -70,7 +65,7 @@ def _result(history: History, seen: _Seen) -> JudgeResult:
         verdict=verdict,
         anomalies=anomalies,
         unclaimed=tuple(a for a in seen.anomalies if a.promise not in claimed),
-        promises={p: _promise(p, claimed, broken, shown) for p in PROMISES},
+        promises={p: _promise(p, claimed, broken, shown) for p in JUDGED},
         counts=counts,
         unknown_sessions=seen.unknown,
         because=because,
@@ -79,7 +74,7 @@ def _result(history: History, seen: _Seen) -> JudgeResult:
 
 def _claimed(header: Header) -> frozenset[str]:
     if header.claims is None:
-        return frozenset(PROMISES)
+        return frozenset(JUDGED)
     return ALWAYS_JUDGED | {claim.replace("_", "-") for claim in header.claims}
 
 

@@ -28,11 +28,8 @@ ANOMALIES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every anomaly, with the promise that it breaks."""
 
-PROMISES: Final = tuple(dict.fromkeys(ANOMALIES.values()))
+JUDGED: Final = tuple(dict.fromkeys(ANOMALIES.values()))
 """The promises that a history can speak for."""
-
-ALWAYS_JUDGED: Final = frozenset({"durable", "ordered", "atomic", "isolated"})
-"""A store cannot decline these."""
 
 
 class Verdict(StrEnum):

@@ -14,17 +14,17 @@ WIDTH_MIN: Final = 0.5
 
 def page(card: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the template needs."""
-    told = legible(card)
-    environment = told["environment"]
-    rows = told["rows"]
+    info = legible(card)
+    environment = info["environment"]
+    rows = info["rows"]
     return {
-        "target": told["target"],
-        "verdict": told["verdict"],
-        "headline": CLOSING[told["verdict"]],
+        "target": info["target"],
+        "verdict": info["verdict"],
+        "headline": CLOSING[info["verdict"]],
         "where": ", ".join(f"{kind} {v}" for kind, v in environment["engine"].items()),
-        "require": told["require"],
-        "seed": told["seed"],
-        "repeat": told["repeat"],
+        "require": info["require"],
+        "seed": info["seed"],
+        "repeat": info["repeat"],
         "acknowledged": sum(row["acknowledged"] for row in rows),
         "lost": sum(row["lost"] for row in rows),
         "landed": sum(len(row["losses"]) for row in rows),

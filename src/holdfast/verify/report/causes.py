@@ -66,19 +66,19 @@ def likely(
 ) -> Cause:
     """The likely cause of an anomaly, or of a promise that was broken in a scenario without one."""
     engine = environment.get("engine") or {}
-    told = anomaly or {}
-    faults = frozenset(str(fault["name"]) for fault in told.get("faults") or ())
-    where = str(told.get("scenario", scenario))
-    unharmed = where in _UPON_CLIENTS and bool(told.get("writer_went_on"))
+    info = anomaly or {}
+    faults = frozenset(str(fault["name"]) for fault in info.get("faults") or ())
+    where = str(info.get("scenario", scenario))
+    unharmed = where in _UPON_CLIENTS and bool(info.get("writer_went_on"))
     seen = _Seen(
-        name=str(told.get("name", "")),
+        name=str(info.get("name", "")),
         promise=promise,
         engine=str(engine.get("kind", "")),
         config=str(engine.get("config", "")),
         faults=faults,
         scenario=where,
         calm=not faults or unharmed,
-        rivals=any(one["f"] == "append" for one in told.get("nearby") or ()),
+        rivals=any(one["f"] == "append" for one in info.get("nearby") or ()),
     )
     return next((row.says for row in _TABLE if _matches(row, seen)), _NOT_KNOWN)
 

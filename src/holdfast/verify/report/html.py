@@ -17,12 +17,12 @@ def render(result: Mapping[str, Any]) -> str:
 
     A result of `--all-configs` is a durability card, and has rows instead of promises.
     """
-    name, told = (
+    name, page = (
         ("card.html.j2", card_view.page(result))
         if "rows" in result
         else ("page.html.j2", view.page(result))
     )
-    return str(_environment().get_template(name).render(told))
+    return str(_environment().get_template(name).render(page))
 
 
 def ensure_ready() -> None:
@@ -37,7 +37,7 @@ def _environment() -> Any:
         raise UsageError(
             "--report needs a template engine: pip install 'holdfast[verify]'"
         ) from error
-    # Ids and contents come from stores and strangers: nothing reaches the page unescaped.
+    # Ids and contents come from stores and users: nothing reaches the page unescaped.
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -245,8 +245,8 @@ def _lanes(
     lanes: list[Lane] = []
     y = top
     for name in dict.fromkeys(str(step["process"]) for step in steps):
-        told = sum(str(s["process"]) == name and bool(notes.get(s["op"])) for s in steps)
-        lanes.append(Lane(name, y, LANE_PX + told * NOTE_PX))
+        noted = sum(str(s["process"]) == name and bool(notes.get(s["op"])) for s in steps)
+        lanes.append(Lane(name, y, LANE_PX + noted * NOTE_PX))
         y += lanes[-1].height
     return tuple(lanes)
 
@@ -278,12 +278,12 @@ def _note_of(anomaly: Mapping[str, Any], step: Mapping[str, Any]) -> tuple[str, 
     if step["f"] == "forget" or not message or step["status"] == "fail":
         return None
     has = message in step["messages"]
-    told = anomaly.get("conversation") or {}
+    conversation = anomaly.get("conversation") or {}
     if step["f"] == "append":
         return (message, "written") if has else None
-    if step["op"] != told.get("read"):
+    if step["op"] != conversation.get("read"):
         return (message, "shown") if has else None
-    return message, "shown" if told["mark"] == "seen" else told["mark"]
+    return message, "shown" if conversation["mark"] == "seen" else conversation["mark"]
 
 
 def _notes(

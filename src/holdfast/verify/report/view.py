@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.terminal import CLOSING
 
@@ -15,20 +16,6 @@ SHOWN_MAX: Final = 2
 SEEN_MAX: Final = 4
 TEXT_CHARS_MAX: Final = 1000
 """A store may answer with anything; a page shows no more of one text than this."""
-MEANING: Final[Mapping[str, str]] = {
-    "durable": "What was acknowledged survives.",
-    "ordered": "Messages stand in the order in which they were written.",
-    "atomic": "A turn is all there or all gone, never half.",
-    "exactly-once": "A retry adds nothing.",
-    "fresh": "Whoever reads after the ack sees the write.",
-    "snapshot": "One read is one consistent cut.",
-    "isolated": "Sessions never leak into one another.",
-    "faithful": "What comes back is exactly what went in.",
-    "expiring": "A session expires as a whole, at its time.",
-    "forgotten": "What was deleted never comes back.",
-    "loud": "Every failure is an error that says so.",
-    "recallable": "Whatever is in the log can be found by meaning.",
-}
 _COUNTS: Final[Mapping[str, str]] = {
     "acknowledged": "appends acknowledged",
     "read_back": "of them read back",
@@ -66,25 +53,25 @@ def legible(value: Any) -> Any:
 
 def page(result: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the template needs."""
-    told = legible(result)
-    rows = [_row(name, one) for name, one in told["promises"].items()]
+    info = legible(result)
+    rows = [_row(name, one) for name, one in info["promises"].items()]
     return {
-        "target": told["target"],
-        "verdict": told["verdict"],
-        "headline": _headline(told["verdict"], rows),
-        "where": _where(told["environment"]),
-        "seed": told["seed"],
-        "repeat": told.get("repeat", ""),
+        "target": info["target"],
+        "verdict": info["verdict"],
+        "headline": _headline(info["verdict"], rows),
+        "where": _where(info["environment"]),
+        "seed": info["seed"],
+        "repeat": info.get("repeat", ""),
         "rows": rows,
-        "findings": list(_findings(told)),
+        "findings": list(_findings(info)),
         "unknown": _unknown(rows),
-        "coverage": _coverage(told["counts"]),
-        "counts": _counts(told["counts"]),
-        "lost": told["counts"].get("lost", 0),
-        "faults": [_fault(name, tally) for name, tally in told["faults"].items()],
-        "environment": list(_flat(told["environment"])),
-        "took_s": told["environment"].get("took_s"),
-        "date": told["environment"].get("date"),
+        "coverage": _coverage(info["counts"]),
+        "counts": _counts(info["counts"]),
+        "lost": info["counts"].get("lost", 0),
+        "faults": [_fault(name, tally) for name, tally in info["faults"].items()],
+        "environment": list(_flat(info["environment"])),
+        "took_s": info["environment"].get("took_s"),
+        "date": info["environment"].get("date"),
     }
 
 
@@ -110,7 +97,7 @@ def _row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     worst_first = sorted(scenarios.items(), key=lambda item: _rank(item[1].get("verdict")))
     return {
         "id": name,
-        "meaning": MEANING.get(name, ""),
+        "meaning": BY_ID[name].sentence if name in BY_ID else "",
         "verdict": one["verdict"],
         "because": one["because"],
         "evidence": [_evidence(*item) for item in worst_first],
@@ -146,9 +133,9 @@ def _said_of(count: str) -> str:
     return known or count.replace("_", " ")
 
 
-def _findings(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A section for each promise that was broken."""
-    for name, one in told["promises"].items():
+    for name, one in info["promises"].items():
         if one["verdict"] != "broken":
             continue
         chosen = _chosen(one["anomalies"])
@@ -156,11 +143,11 @@ def _findings(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         total = one["evidence"].get("anomalies", len(one["anomalies"]))
         yield {
             "id": name,
-            "meaning": MEANING.get(name, ""),
+            "meaning": BY_ID[name].sentence if name in BY_ID else "",
             "because": one["because"],
-            "anomalies": [_anomaly(told, name, anomaly) for anomaly in chosen],
+            "anomalies": [_anomaly(info, name, anomaly) for anomaly in chosen],
             "examples": examples,
-            "cause": None if chosen else _plain_cause(told, name, one),
+            "cause": None if chosen else _plain_cause(info, name, one),
             "more": total - len(chosen),
             "kinds": ", ".join(dict.fromkeys(a["name"] for a in one["anomalies"])),
         }
@@ -179,7 +166,7 @@ def _chosen(anomalies: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list(names.values())[:SHOWN_MAX]
 
 
-def _anomaly(told: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) -> dict[str, Any]:
+def _anomaly(info: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) -> dict[str, Any]:
     talk = anomaly.get("conversation")
     return {
         "name": anomaly["name"],
@@ -189,18 +176,18 @@ def _anomaly(told: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) 
         "drawing": timeline.draw(anomaly),
         "steps": timeline.steps_of(anomaly),
         "conversation": None if talk is None else _conversation(talk),
-        "faults": list(_landed(told, anomaly)),
+        "faults": list(_landed(info, anomaly)),
         "more_faults": anomaly.get("faults_between", 0) - len(anomaly.get("faults", ())),
-        "cause": causes.likely(promise, told["environment"], anomaly),
+        "cause": causes.likely(promise, info["environment"], anomaly),
     }
 
 
-def _landed(told: Mapping[str, Any], anomaly: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _landed(info: Mapping[str, Any], anomaly: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The faults between the operations of a witness, each kind once."""
     faults = anomaly.get("faults") or ()
     between = Counter(fault["name"] for fault in faults if not timeline.is_over(fault))
     for name, count in between.items():
-        landed = told["faults"].get(name, {}).get("landed", count)
+        landed = info["faults"].get(name, {}).get("landed", count)
         yield {"name": name, "count": count, "landed": landed}
 
 
@@ -240,10 +227,10 @@ def _examples(scenarios: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield {"scenario": scenario, **example}
 
 
-def _plain_cause(told: Mapping[str, Any], promise: str, one: Mapping[str, Any]) -> causes.Cause:
+def _plain_cause(info: Mapping[str, Any], promise: str, one: Mapping[str, Any]) -> causes.Cause:
     scenarios = one["evidence"].get("scenarios", {})
     broken = next((s for s, seen in scenarios.items() if seen.get("verdict") == "broken"), "")
-    return causes.likely(promise, told["environment"], scenario=broken)
+    return causes.likely(promise, info["environment"], scenario=broken)
 
 
 def _coverage(counts: Mapping[str, int]) -> dict[str, Any]:

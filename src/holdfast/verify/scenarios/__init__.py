@@ -1,6 +1,6 @@
 """The scenarios of a check, one small class each, in the order in which they are run."""
 
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
 from holdfast.verify.scenarios.clients import KillClients, PauseClient
 from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
@@ -59,10 +59,10 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 __all__ = [
     "SCENARIOS",
-    "Bench",
     "CrashAtLine",
     "EngineAtLine",
     "Outcome",
     "PowerAtLine",
     "Scenario",
+    "ScenarioContext",
 ]

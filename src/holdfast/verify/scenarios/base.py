@@ -1,4 +1,4 @@
-"""What every scenario has: a bench to work at, and the way from its clients to findings."""
+"""What every scenario has: a context to work in, and the way from its clients to findings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.model import Durability
-from holdfast.verify.claims import PROMISES
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.history import Header, History, read_history
-from holdfast.verify.judge import PROMISES as JUDGED
-from holdfast.verify.judge import Anomaly, JudgeResult, Verdict, judge
+from holdfast.verify.judge import JUDGED, Anomaly, JudgeResult, Verdict, judge
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import FaultTally, Finding
-from holdfast.verify.scenarios.witness import anomalies_json
+from holdfast.verify.scenarios.evidence import anomalies_json
 from holdfast.verify.spec import TargetSpec, view_of
-from holdfast.verify.workload.crew import Bounds, Crew
-from holdfast.verify.workload.forge import Forge
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape
 
 SEEN_MAX: Final = 20
@@ -55,18 +54,18 @@ class Scenario:
     aloud: bool = False
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """Why it cannot be run on this target, or None."""
-        del bench
+        del context
         return None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Run it; `VerifyError` means that nothing can be said."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
-class Bench:
+class ScenarioContext:
     """Everything that a scenario works with."""
 
     spec: TargetSpec
@@ -84,7 +83,7 @@ class Bench:
     tallies: dict[str, FaultTally] = field(default_factory=dict)
     named: tuple[str, ...] = ()
     """The faults that were asked for by name: they may take as long as there is time."""
-    forge: Forge | None = None
+    fork_server: ForkServer | None = None
     """Of which clients are forked; without one each is started."""
 
     @property
@@ -102,24 +101,28 @@ class Bench:
         usual = {"keyed": keyed, "forgets": "forgotten" in self.claimed}
         return Shape(name, **{**usual, **changes})
 
-    def crew(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> Crew:
+    def clients(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> ClientPool:
         """Clients for a scenario; use it in `with`."""
-        return Crew(
+        return ClientPool(
             spec or self.spec,
             self.folder,
             name=scenario.name,
             seed=self.seed,
             bounds=self.bounds,
-            forge=self.forge,
+            fork_server=self.fork_server,
         )
 
     def why_no_own_engine(self) -> str | None:
         """Why no second engine like the target's can be started here, or None."""
         engine = self.spec.engine
         if engine is None:
-            return None if self.spec.embedded else "the engine is not ours to start another of"
+            return (
+                None
+                if self.spec.embedded
+                else "holdfast does not manage this engine, so it cannot start a second one"
+            )
         if engine.provider != "local":
-            return f"the engine is from the provider {engine.provider}, not a process of ours"
+            return f"the engine is from the provider {engine.provider}, not a local process"
         return "a cluster is more than one engine" if engine.config == "cluster" else None
 
     def own_engine(self, **wanted: Any) -> tuple[Engine, TargetSpec]:
@@ -148,22 +151,22 @@ class Bench:
     def conclude(
         self,
         scenario: Scenario,
-        crew: Crew,
+        clients: ClientPool,
         kept: str,
         *,
         header: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Stop the clients, read everything back, judge. `kept` says why a promise is kept."""
-        crew.stop()
-        crew.read_all()
+        clients.stop()
+        clients.read_all()
         path = self.folder / f"{scenario.name}.jsonl"
         name = self.about["name"] or self.spec.name
-        crew.write(path, Header(name, claims=self.claimed, **(header or {})))
+        clients.write(path, Header(name, claims=self.claimed, **(header or {})))
         history = read_history(path)
         result = judge(history)
-        findings = [*broken(scenario, history, result), *_tested(scenario, crew, result, kept)]
+        findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]
         counts = counts_of(result)
-        return Outcome(findings, [counts], crew.hung)
+        return Outcome(findings, [counts], clients.hung)
 
     def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
         """Nothing can be said of what this scenario tests."""
@@ -185,7 +188,7 @@ def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterato
         by_promise.setdefault(anomaly.promise, []).append(anomaly)
     evidence = {"acknowledged": result.counts["acknowledged"], "reads": result.counts["reads"]}
     for promise, anomalies in by_promise.items():
-        found = _told(scenario, history, anomalies, result.anomalies)
+        found = _anomalies_json(scenario, history, anomalies, result.anomalies)
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
     yield from _denied(scenario, history, result.anomalies)
@@ -206,24 +209,26 @@ def _denied(
     ]
     if denied:
         words = f'an append said "not done", and its message {denied[0].message!r} is there'
-        found = _told(scenario, history, denied, denied)
+        found = _anomalies_json(scenario, history, denied, denied)
         yield Finding("loud", Verdict.BROKEN, words, scenario.name, {}, found)
 
 
-def _told(
+def _anomalies_json(
     scenario: Scenario, history: History, anomalies: list[Anomaly], among: Sequence[Anomaly]
 ) -> tuple[dict[str, Any], ...]:
     return tuple(anomalies_json(scenario.name, scenario.fault, history, anomalies, among=among))
 
 
-def _tested(scenario: Scenario, crew: Crew, result: JudgeResult, kept: str) -> Iterator[Finding]:
+def _tested(
+    scenario: Scenario, clients: ClientPool, result: JudgeResult, kept: str
+) -> Iterator[Finding]:
     """For each promise that was aimed at: kept, or unknown and why."""
     names = ("acknowledged", "reads", "unknown", "failed", "sessions")
     evidence = {name: result.counts[name] for name in names}
     for promise in (p for p in scenario.tests if p in JUDGED):
         verdict = result.promises[promise]
-        if crew.trouble and verdict is not Verdict.NOT_CLAIMED:
-            yield Finding(promise, Verdict.UNKNOWN, crew.trouble[0], scenario.name, evidence)
+        if clients.trouble and verdict is not Verdict.NOT_CLAIMED:
+            yield Finding(promise, Verdict.UNKNOWN, clients.trouble[0], scenario.name, evidence)
         elif verdict is Verdict.KEPT:
             yield Finding(promise, verdict, kept, scenario.name, evidence)
         elif verdict is Verdict.UNKNOWN:

@@ -14,10 +14,10 @@ from holdfast.verify.engines.server import HEIRS, ServerEngine
 from holdfast.verify.faults.engine import reconfigure
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome
-from holdfast.verify.scenarios.engine import NOT_OURS, EngineFault
+from holdfast.verify.scenarios.base import Outcome, ScenarioContext
+from holdfast.verify.scenarios.engine import NOT_MANAGED, EngineFault
 from holdfast.verify.spec import EngineView, view_of
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 
 _REDIS: Final = {
     "aof-always": "mixed",
@@ -61,44 +61,44 @@ class RestartOtherwise(EngineFault):
     kept = "the engine restarted with another configuration, and back"
     clients = 2
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a configuration to change to."""
-        reason = super().reason_not(bench)
-        if reason is None and self._other(bench) is None:
-            engine = cast("Engine", bench.engine)
+        reason = super().reason_not(context)
+        if reason is None and self._other(context) is None:
+            engine = cast("Engine", context.engine)
             return f"there is nothing to change {engine.config} of {engine.kind} to"
         return reason
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """There and back. Whatever happens, the engine is left as it was."""
-        home, other = _config(bench), self._other(bench)
-        engine = cast("Any", bench.engine)
+        home, other = _config(context), self._other(context)
+        engine = cast("Any", context.engine)
         try:
-            outcome = super().run(bench)
+            outcome = super().run(context)
         finally:
             if engine.config != home:
                 engine.restart(config=home)
         words = f"the engine was restarted as {other} instead of {home}, and back"
         words += _ONLY_THE_FILE if home == "rdb-only" else ""
-        outcome.findings = [_told(words, finding) for finding in outcome.findings]
+        outcome.findings = [_with_cause(words, finding) for finding in outcome.findings]
         return outcome
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """To the other configuration, or home; proven by the settings that it tells."""
         del met
-        engine, home = cast("Engine", bench.engine), _config(bench)
-        crew.watch(0)
-        in_flight = len(crew.in_flight())
+        engine, home = cast("Engine", context.engine), _config(context)
+        clients.watch(0)
+        in_flight = len(clients.in_flight())
         began_ns = time.monotonic_ns()
-        config = self._other(bench) if engine.config == home else home
+        config = self._other(context) if engine.config == home else home
         return began_ns, reconfigure(engine, config=config), in_flight
 
     @staticmethod
-    def _other(bench: Bench) -> str | None:
-        engine = cast("Engine", bench.engine)
-        return OTHERWISE.get(engine.kind, {}).get(_config(bench))
+    def _other(context: ScenarioContext) -> str | None:
+        engine = cast("Engine", context.engine)
+        return OTHERWISE.get(engine.kind, {}).get(_config(context))
 
 
 class Upgrade(EngineFault):
@@ -113,13 +113,13 @@ class Upgrade(EngineFault):
     rounds = 1
     clients = 2
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs two versions on this machine of which the later reads the other's files."""
-        if bench.spec.embedded:
+        if context.spec.embedded:
             return "SQLite comes inside its driver, of which one version is installed"
-        engine = bench.engine
+        engine = context.engine
         if not isinstance(engine, ServerEngine):
-            return NOT_OURS.format(self.verb)
+            return NOT_MANAGED.format(self.verb)
         if versions_around(engine.binary) is None:
             return (
                 f"{engine.kind} {engine.version} is the only version here that reads its files; "
@@ -127,15 +127,15 @@ class Upgrade(EngineFault):
             )
         return None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """On an engine of its own: the one under test stays what it is."""
-        found = versions_around(cast("ServerEngine", bench.engine).binary)
+        found = versions_around(cast("ServerEngine", context.engine).binary)
         older, later = cast("tuple[Binary, Binary]", found)
         with start_engine(
-            older.kind, config=_config(bench), version=older.version, storage="disk"
+            older.kind, config=_config(context), version=older.version, storage="disk"
         ) as engine:
-            spec = replace(bench.spec, engine=view_of(engine))
-            return _UpgradeOf(older, later).run(replace(bench, engine=engine, spec=spec))
+            spec = replace(context.spec, engine=view_of(engine))
+            return _UpgradeOf(older, later).run(replace(context, engine=engine, spec=spec))
 
 
 class _UpgradeOf(Upgrade):
@@ -145,20 +145,20 @@ class _UpgradeOf(Upgrade):
         self._later = later
         self.kept = f"an upgrade from {older.kind} {older.version} to {later.kind} {later.version}"
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Under load, as it is done to a service that may not stop."""
-        outcome = EngineFault.run(self, bench)
-        outcome.findings = [_told(f"after {self.kept}", one) for one in outcome.findings]
+        outcome = EngineFault.run(self, context)
+        outcome.findings = [_with_cause(f"after {self.kept}", one) for one in outcome.findings]
         return outcome
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """Stop the old, start the new on the same data; proven by what it says that it is."""
         del met
-        engine, later = cast("Engine", bench.engine), self._later
-        crew.watch(0)
-        in_flight = len(crew.in_flight())
+        engine, later = cast("Engine", context.engine), self._later
+        clients.watch(0)
+        in_flight = len(clients.in_flight())
         began_ns = time.monotonic_ns()
         return began_ns, reconfigure(engine, kind=later.kind, version=later.version), in_flight
 
@@ -191,12 +191,12 @@ def _free(kind: str) -> list[Binary]:
     return [one for one in find_binaries(kind) if int(one.version.split(".")[0]) < _NOT_FREE]
 
 
-def _config(bench: Bench) -> str:
+def _config(context: ScenarioContext) -> str:
     """The configuration that is under test, whatever the engine has just now."""
-    return cast("EngineView", bench.spec.engine).config
+    return cast("EngineView", context.spec.engine).config
 
 
-def _told(words: str, finding: Finding) -> Finding:
+def _with_cause(words: str, finding: Finding) -> Finding:
     """What was done stands before what was then seen."""
     if finding.verdict is not Verdict.BROKEN:
         return finding

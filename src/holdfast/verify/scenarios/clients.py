@@ -7,8 +7,8 @@ from typing import Final
 
 from holdfast.errors import FaultNotProven
 from holdfast.verify.faults.process import pause_tree
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 4
@@ -26,27 +26,29 @@ class KillClients(Scenario):
     fault = "kill"
     tests = ("durable", "atomic")
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Kill one after another; each is replaced by a new one."""
-        chance = random.Random(f"{bench.seed}/{self.name}")  # noqa: S311 - a plan, not a secret
-        shape = bench.shape(self.name)
-        kills = bench.amount(KILLS)
+        chance = random.Random(f"{context.seed}/{self.name}")  # noqa: S311 - a plan, not a secret
+        shape = context.shape(self.name)
+        kills = context.amount(KILLS)
         in_flight = 0
-        with bench.crew(self) as crew:
+        with context.clients(self) as clients:
             # Those who come later are opened now: to start a process takes longer than to kill it.
-            waiting = crew.hire(CLIENTS + kills, shape=shape)
+            waiting = clients.start(CLIENTS + kills, shape=shape)
             working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
             for number in range(min(kills, len(waiting))):
-                if not crew.until_acknowledged(chance.randint(5, 40)):
+                if not clients.until_acknowledged(chance.randint(5, 40)):
                     break
-                in_flight += self._kill(bench, crew, working.pop(chance.randrange(len(working))))
-                bench.say(f"{self.about}: {number + 1} of {kills}")
+                in_flight += self._kill(
+                    context, clients, working.pop(chance.randrange(len(working)))
+                )
+                context.say(f"{self.about}: {number + 1} of {kills}")
                 working.append(self._next(waiting))
-            if not in_flight and not crew.trouble:
-                crew.trouble.append("no SIGKILL met a client in the middle of an operation")
-            killed = sum(client.killed for client in crew.clients)
+            if not in_flight and not clients.trouble:
+                clients.trouble.append("no SIGKILL met a client in the middle of an operation")
+            killed = sum(client.killed for client in clients.processes)
             kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
-            return bench.conclude(self, crew, kept)
+            return context.conclude(self, clients, kept)
 
     @staticmethod
     def _next(waiting: list[ClientProcess]) -> ClientProcess:
@@ -54,9 +56,9 @@ class KillClients(Scenario):
         client.go()
         return client
 
-    def _kill(self, bench: Bench, crew: Crew, client: ClientProcess) -> int:
-        caught = crew.kill(client)
-        bench.landed("kill", f"{client.name} was ended by SIGKILL", in_flight=caught)
+    def _kill(self, context: ScenarioContext, clients: ClientPool, client: ClientProcess) -> int:
+        caught = clients.kill(client)
+        context.landed("kill", f"{client.name} was ended by SIGKILL", in_flight=caught)
         return caught
 
 
@@ -68,37 +70,37 @@ class PauseClient(Scenario):
     fault = "pause"
     tests = ("ordered", "atomic")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """An engine of its own is paused instead."""
-        return None if bench.spec.embedded else "the engine is paused instead"
+        return None if context.spec.embedded else "the engine is paused instead"
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Pause the first client inside an operation, several times."""
-        with bench.crew(self) as crew:
-            working = crew.hire(3, shape=bench.shape(self.name))
+        with context.clients(self) as clients:
+            working = clients.start(3, shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(PAUSES if working else 0):
-                crew.until_acknowledged(20)
-                self._pause(bench, crew, working[0])
+                clients.until_acknowledged(20)
+                self._pause(context, clients, working[0])
             kept = f"{PAUSES} pauses in the middle of an operation"
-            return bench.conclude(self, crew, kept)
+            return context.conclude(self, clients, kept)
 
-    def _pause(self, bench: Bench, crew: Crew, client: ClientProcess) -> None:
+    def _pause(self, context: ScenarioContext, clients: ClientPool, client: ClientProcess) -> None:
         for _ in range(ATTEMPTS_MAX):
             evidence = pause_tree(client.process)
             client.read()
             if client.open:
                 try:
                     # The others go on or wait: either way time passes for the one that sleeps.
-                    crew.watch(PAUSED_S)
+                    clients.watch(PAUSED_S)
                 finally:
                     client.resume()
-                crew.note_fault("pause")
-                bench.landed("pause", evidence.seen, in_flight=len(client.open))
+                clients.note_fault("pause")
+                context.landed("pause", evidence.seen, in_flight=len(client.open))
                 return
             recorded = len(client.events)
             client.resume()
             # On a busy machine it may not run at all before the next attempt: wait for a sign.
-            crew.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
+            clients.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
         raise FaultNotProven("pause: the client was never caught in the middle of an operation")

@@ -14,9 +14,9 @@ from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.faults import shims
 from holdfast.verify.faults.clock import CLOCK_ERROR_S, DAY_S, Clock
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.load import TTL_S_MAX
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.process import ClientProcess
 
@@ -35,13 +35,13 @@ class _Clocks(Scenario):
 
     fault = "clock"
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours, and the library that moves its clock."""
         try:
             shims.library("clock")
         except VerifyError as error:
             return str(error)
-        return bench.why_no_own_engine()
+        return context.why_no_own_engine()
 
 
 class ClockExpiry(_Clocks):
@@ -51,34 +51,34 @@ class ClockExpiry(_Clocks):
     about = "days pass within moments: sessions live as long as they should, and no longer"
     tests = ("expiring",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a time to live that is too long to be waited for."""
-        if "expiring" not in bench.claimed:
+        if "expiring" not in context.claimed:
             return "expiring is not claimed"
-        ttl_s = _ttl_s(bench)
+        ttl_s = _ttl_s(context)
         if ttl_s is None:
             return "the target claims expiring and names no ttl_s"
         if ttl_s <= TTL_S_MAX:
             return f"its time to live of {ttl_s:g} s is waited for instead"
-        if bench.spec.engine is not None and bench.spec.engine.kind == "chroma":
+        if context.spec.engine is not None and context.spec.engine.kind == "chroma":
             return "chroma tells nobody what time it is"
-        return super().reason_not(bench)
+        return super().reason_not(context)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """A story in five parts, each told on a later day."""
-        ttl_s = _ttl_s(bench) or WEEK_S
-        engine, spec = bench.own_engine(settings=_settings(bench), clock=True)
+        ttl_s = _ttl_s(context) or WEEK_S
+        engine, spec = context.own_engine(settings=_settings(context), clock=True)
         # Ours is opened with a time to live for this scenario alone.
-        spec = replace(spec, ttl_s=ttl_s) if spec.ours else spec
-        with engine, bench.crew(self, spec=spec) as crew:
+        spec = replace(spec, ttl_s=ttl_s) if spec.is_holdfast else spec
+        with engine, context.clients(self, spec=spec) as clients:
             if isinstance(engine, SqliteEngine) and engine.clock is not None:
-                crew.instruments = [engine.clock]
+                clients.instruments = [engine.clock]
             script = [step for _, steps in _STORY for step in (Step("clock"), *steps, _WAIT)]
-            for client in crew.hire(scripts=[script]):
-                _tell(bench, crew, engine, client, ttl_s / 7)
+            for client in clients.start(scripts=[script]):
+                _tell(context, clients, engine, client, ttl_s / 7)
             header = {"ttl_s": ttl_s, "clock_error_s": CLOCK_ERROR_S}
             kept = f"of {ttl_s:g} s to live: there after 6/7 of it, gone as a whole after 8/7"
-            return bench.conclude(self, crew, kept, header=header)
+            return context.conclude(self, clients, kept, header=header)
 
 
 class ClockDrift(_Clocks):
@@ -88,31 +88,31 @@ class ClockDrift(_Clocks):
     about = "the clocks of two hosts are minutes apart, and one steps back an hour"
     tests = ("ordered",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """Where the clients are the engine, what expires would expire by either clock."""
-        if bench.spec.embedded and bench.about["ttl_s"] is not None:
+        if context.spec.embedded and context.about["ttl_s"] is not None:
             return "its sessions expire by the very clocks that would drift"
-        return super().reason_not(bench)
+        return super().reason_not(context)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Both hosts work on the same sessions, before and after the step."""
-        engine, spec = bench.own_engine(clock=True)
-        with engine, bench.crew(self, spec=spec) as crew:
+        engine, spec = context.own_engine(clock=True)
+        with engine, context.clients(self, spec=spec) as clients:
             ahead, behind = hosts = _hosts(engine)
-            bench.landed("clock", ahead.move(DRIFT_S / 2).seen)
-            bench.landed("clock", behind.move(-DRIFT_S / 2).seen)
+            context.landed("clock", ahead.move(DRIFT_S / 2).seen)
+            context.landed("clock", behind.move(-DRIFT_S / 2).seen)
             for host in hosts:
-                crew.instruments = [host]
-                for client in crew.hire(shape=bench.shape(self.name)):
+                clients.instruments = [host]
+                for client in clients.start(shape=context.shape(self.name)):
                     client.go()
-            crew.until_acknowledged(bench.amount(80))
-            bench.landed("clock", behind.move(-BACK_S).seen, in_flight=len(crew.in_flight()))
+            clients.until_acknowledged(context.amount(80))
+            context.landed("clock", behind.move(-BACK_S).seen, in_flight=len(clients.in_flight()))
             if isinstance(engine, Clocked) and engine.kind in TELLS_TIME:
-                bench.landed("clock", engine.move_clock(-BACK_S).seen)
-            crew.until_acknowledged(bench.amount(80))
-            crew.instruments = []  # whoever reads it all back has the real time
+                context.landed("clock", engine.move_clock(-BACK_S).seen)
+            clients.until_acknowledged(context.amount(80))
+            clients.instruments = []  # whoever reads it all back has the real time
             kept = f"hosts {DRIFT_S:g} s apart, and a step back of {BACK_S:g} s"
-            return bench.conclude(self, crew, kept)
+            return context.conclude(self, clients, kept)
 
 
 def _append(session: str, part: int) -> Step:
@@ -137,30 +137,36 @@ _ACTIVE_ON: Final = 14
 """Until then Redis removes what it is asked for (lazy expiry); then it does so by itself."""
 
 
-def _tell(bench: Bench, crew: Crew, engine: Engine, client: ClientProcess, day_s: float) -> None:
+def _tell(
+    context: ScenarioContext,
+    clients: ClientPool,
+    engine: Engine,
+    client: ClientProcess,
+    day_s: float,
+) -> None:
     today = 0
     for part, (day, _) in enumerate(_STORY, 1):
         if day != today:
-            _move(bench, crew, engine, (day - today) * day_s)
+            _move(context, clients, engine, (day - today) * day_s)
         today = day
         if isinstance(engine, RedisEngine):
-            _expire_actively(engine, bench, active=day >= _ACTIVE_ON)
+            _expire_actively(engine, context, active=day >= _ACTIVE_ON)
         client.go()
-        crew.until(lambda: client.waiting == part or not client.alive)  # noqa: B023 - awaited
+        clients.until(lambda: client.waiting == part or not client.alive)  # noqa: B023 - awaited
         errors = [event["error"] for event in client.events if "error" in event]
         if errors or client.waiting != part:
-            crew.trouble.append(f"on day {day} of 7: {errors[0] if errors else 'it hangs'}")
+            clients.trouble.append(f"on day {day} of 7: {errors[0] if errors else 'it hangs'}")
             return
         if isinstance(engine, SqliteEngine) and engine.clock is not None:
             _prove(client, engine.clock)
 
 
-def _move(bench: Bench, crew: Crew, engine: Engine, by_s: float) -> None:
+def _move(context: ScenarioContext, clients: ClientPool, engine: Engine, by_s: float) -> None:
     if not isinstance(engine, Clocked):
         raise FaultNotProven(f"clock: {engine.kind} has none that can be moved")
     evidence = engine.move_clock(by_s)
-    crew.clock_moved(by_s)
-    bench.landed("clock", evidence.seen)
+    clients.clock_moved(by_s)
+    context.landed("clock", evidence.seen)
 
 
 def _prove(client: ClientProcess, clock: Clock) -> None:
@@ -174,21 +180,21 @@ def _prove(client: ClientProcess, clock: Clock) -> None:
         )
 
 
-def _expire_actively(engine: RedisEngine, bench: Bench, *, active: bool) -> None:
+def _expire_actively(engine: RedisEngine, context: ScenarioContext, *, active: bool) -> None:
     engine.call("DEBUG", "SET-ACTIVE-EXPIRE", "1" if active else "0")
     before = _expired_keys(engine)
     # A store that compares times by itself has no key that expires, so this may be in vain.
     if active and await_true(lambda: _expired_keys(engine) > before, _ACTIVE_WITHIN_S):
-        bench.landed("clock", "Redis removed expired keys by itself, nobody had asked for them")
+        context.landed("clock", "Redis removed expired keys by itself, nobody had asked for them")
 
 
 def _expired_keys(engine: RedisEngine) -> int:
     return int(engine.info("stats")["expired_keys"])
 
 
-def _settings(bench: Bench) -> dict[str, object]:
+def _settings(context: ScenarioContext) -> dict[str, object]:
     """Since Redis 7 the DEBUG command, by which active expiry is held, must be asked for."""
-    engine = bench.spec.engine
+    engine = context.spec.engine
     if engine is None or engine.kind not in ("redis", "valkey") or engine.version.startswith("6."):
         return {}
     return {"enable-debug-command": "local"}
@@ -201,5 +207,5 @@ def _hosts(engine: Engine) -> tuple[Clock, Clock]:
     return Clock(home, "host-ahead"), Clock(home, "host-behind")
 
 
-def _ttl_s(bench: Bench) -> float | None:
-    return WEEK_S if bench.spec.ours else bench.about["ttl_s"]
+def _ttl_s(context: ScenarioContext) -> float | None:
+    return WEEK_S if context.spec.is_holdfast else context.about["ttl_s"]

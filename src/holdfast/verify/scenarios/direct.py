@@ -6,9 +6,9 @@ from typing import Any
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload import probes
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 
@@ -19,9 +19,9 @@ class OddContent(Scenario):
     about = "messages that a careless serializer changes go in, and must come out"
     tests = ("faithful",)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Write them, read them back through the same store and a new one."""
-        return run_probe(self, bench, "faithful")
+        return run_probe(self, context, "faithful")
 
 
 class OddIds(Scenario):
@@ -31,9 +31,9 @@ class OddIds(Scenario):
     about = "sessions with confusing names must stay apart"
     tests = ("isolated",)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """One message each; then one is forgotten, and its neighbours must not notice."""
-        return run_probe(self, bench, "isolated")
+        return run_probe(self, context, "isolated")
 
 
 class Damage(Scenario):
@@ -44,9 +44,9 @@ class Damage(Scenario):
     tests = ("faithful",)
     aloud = True
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Write, damage, read."""
-        return run_probe(self, bench, "damaged")
+        return run_probe(self, context, "damaged")
 
 
 class OldRecords(Scenario):
@@ -57,43 +57,43 @@ class OldRecords(Scenario):
     tests = ("faithful",)
     aloud = True
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Write with the code of yesterday, read with that of today."""
-        return run_probe(self, bench, "old")
+        return run_probe(self, context, "old")
 
 
-def run_probe(scenario: Scenario, bench: Bench, probe: str) -> Outcome:
+def run_probe(scenario: Scenario, context: ScenarioContext, probe: str) -> Outcome:
     """Run a probe in a client process; without its answer nothing is known."""
-    with bench.crew(scenario) as crew:
-        for client in crew.hire(probe=probe):
+    with context.clients(scenario) as clients:
+        for client in clients.start(probe=probe):
             client.go()
-            _until_ended(crew, client, bench.bounds.recover_s)
-        crew.stop()
-        found = [event for event in crew.raw_events() if event["type"] == "found"]
+            _until_ended(clients, client, context.bounds.recover_s)
+        clients.stop()
+        found = [event for event in clients.raw_events() if event["type"] == "found"]
         if not found:
-            because = crew.trouble[0] if crew.trouble else "the probe gave no answer"
-            return Outcome(bench.unknown(scenario, because), hung=crew.hung)
+            because = clients.trouble[0] if clients.trouble else "the probe gave no answer"
+            return Outcome(context.unknown(scenario, because), hung=clients.hung)
         if found[0]["verdict"] == probes.LEFT_OUT:
             return Outcome(left_out=found[0]["because"])
         for event in found:
             if "landed" in event:
-                bench.landed(event.get("fault", scenario.name), event["landed"])
+                context.landed(event.get("fault", scenario.name), event["landed"])
         tried = [event for event in found if event["verdict"] != probes.LEFT_OUT]
         # One that broke off has not asked everything, whatever it had found by then.
-        broke_off = bench.unknown(scenario, crew.trouble[0]) if crew.trouble else []
+        broke_off = context.unknown(scenario, clients.trouble[0]) if clients.trouble else []
         return Outcome(
             [*(_finding(scenario, event) for event in tried), *broke_off],
-            hung=crew.hung,
+            hung=clients.hung,
             untried=[(e["promise"], e["because"]) for e in found if e not in tried],
         )
 
 
-def _until_ended(crew: Crew, client: ClientProcess, silent_s: float) -> None:
+def _until_ended(clients: ClientPool, client: ClientProcess, silent_s: float) -> None:
     """A probe may ask many questions: it hangs if none is answered for so long."""
     heard = -1
     while client.alive and len(client.events) > heard:
         heard = len(client.events)
-        crew.until(
+        clients.until(
             lambda: not client.alive or len(client.events) > heard,  # noqa: B023 - awaited here
             within_s=silent_s,
         )

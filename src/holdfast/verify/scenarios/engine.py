@@ -15,9 +15,9 @@ from holdfast.verify.faults.pressure import ConnectionsHeld
 from holdfast.verify.faults.proxy import Proxy
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.process import ClientProcess
 
@@ -32,7 +32,7 @@ TRIES_MIN: Final = 20
 CONNECTIONS_MAX: Final = 200
 NO_SERVER: Final = "there is no server: the clients are the engine"
 _NO_NETWORK: Final = "there is no network between the store and its engine"
-NOT_OURS: Final = "the engine is not ours to {}"
+NOT_MANAGED: Final = "holdfast does not manage this engine, so it cannot {} it"
 
 
 class EngineFault(Scenario):
@@ -48,49 +48,53 @@ class EngineFault(Scenario):
     rounds = ROUNDS
     clients = CLIENTS
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours that has the power."""
-        if bench.spec.embedded:
+        if context.spec.embedded:
             return NO_SERVER
-        return None if isinstance(bench.engine, self.power) else NOT_OURS.format(self.verb)
+        return None if isinstance(context.engine, self.power) else NOT_MANAGED.format(self.verb)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
-        with bench.crew(self) as crew:
-            working = crew.hire(self.clients, shape=bench.shape(self.name))
+        with context.clients(self) as clients:
+            working = clients.start(self.clients, shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
-                crew.until_acknowledged(bench.amount(40))
-                self._round(bench, crew, working, outages)
+                clients.until_acknowledged(context.amount(40))
+                self._round(context, clients, working, outages)
                 if outages.stuck:
                     break
-            outcome = bench.conclude(self, crew, self.kept)
-            outcome.findings += self._heard(outages, crew)
+            outcome = context.conclude(self, clients, self.kept)
+            outcome.findings += self._heard(outages, clients)
             return outcome
 
-    def _heard(self, outages: Outages, crew: Crew) -> list[Finding]:
+    def _heard(self, outages: Outages, clients: ClientPool) -> list[Finding]:
         """A pause that nobody noticed says nothing about errors; a false answer always counts."""
-        found = outages.findings(crew)
+        found = outages.findings(clients)
         return [f for f in found if "loud" in self.tests or f.verdict is Verdict.BROKEN]
 
     def _round(
-        self, bench: Bench, crew: Crew, working: list[ClientProcess], outages: Outages
+        self,
+        context: ScenarioContext,
+        clients: ClientPool,
+        working: list[ClientProcess],
+        outages: Outages,
     ) -> None:
         errors = sum(client.errors for client in working)
 
         def met() -> bool:
             return sum(client.errors for client in working) > errors
 
-        crew.note_fault(self.fault)
-        began_ns, evidence, in_flight = self.strike(bench, crew, met)
-        ended_ns = crew.note_fault(f"{self.fault} over")
-        bench.landed(self.fault, evidence.seen, in_flight=in_flight)
-        outages.over(crew, working, began_ns, ended_ns)
+        clients.note_fault(self.fault)
+        began_ns, evidence, in_flight = self.strike(context, clients, met)
+        ended_ns = clients.note_fault(f"{self.fault} over")
+        context.landed(self.fault, evidence.seen, in_flight=in_flight)
+        outages.over(clients, working, began_ns, ended_ns)
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """Cause the fault and undo it: since when it was away, the proof, and what it caught."""
         raise NotImplementedError
@@ -107,25 +111,27 @@ class KillEngine(EngineFault):
     kept = "the engine killed under load"
     gone = True
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """Where nothing is asked of an ack, a SIGKILL may lose it."""
-        if bench.require is Durability.MEMORY:
+        if context.require is Durability.MEMORY:
             return "--require MEMORY: a SIGKILL may lose what was acknowledged"
-        return super().reason_not(bench)
+        return super().reason_not(context)
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """SIGKILL, wait until a client has met it, start."""
-        engine = _engine(bench)
+        engine = _engine(context)
         evidence = kill(engine)
         began_ns = time.monotonic_ns()
-        crew.watch(0)
-        in_flight = len(crew.in_flight())
-        tried = {client.name: client.ended + TRIES_MIN for client in crew.clients}
+        clients.watch(0)
+        in_flight = len(clients.in_flight())
+        tried = {client.name: client.ended + TRIES_MIN for client in clients.processes}
         # Long enough for every client to write and to read, were it not for those that wait.
-        crew.until(lambda: all(c.ended >= tried[c.name] for c in crew.clients), within_s=AWAY_S)
-        crew.until(met)
+        clients.until(
+            lambda: all(c.ended >= tried[c.name] for c in clients.processes), within_s=AWAY_S
+        )
+        clients.until(met)
         engine.start()
         return began_ns, evidence, in_flight
 
@@ -142,14 +148,14 @@ class PauseEngine(EngineFault):
     kept = "the engine paused under load"
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """Pause it for a moment."""
         del met
-        with paused(_engine(bench)) as evidence:
+        with paused(_engine(context)) as evidence:
             began_ns = time.monotonic_ns()
-            crew.watch(PAUSED_S)
-            in_flight = len(crew.in_flight())
+            clients.watch(PAUSED_S)
+            in_flight = len(clients.in_flight())
         return began_ns, evidence, in_flight
 
 
@@ -167,16 +173,16 @@ class RestartEngine(EngineFault):
     rounds = 1
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """As an upgrade does."""
         del met
-        engine = _engine(bench)
+        engine = _engine(context)
         if not isinstance(engine, Restartable):
-            raise VerifyError(NOT_OURS.format(self.verb))
+            raise VerifyError(NOT_MANAGED.format(self.verb))
         began_ns = time.monotonic_ns()
-        crew.watch(0)
-        in_flight = len(crew.in_flight())
+        clients.watch(0)
+        in_flight = len(clients.in_flight())
         evidence = engine.restart()
         return began_ns, evidence, in_flight
 
@@ -189,43 +195,43 @@ class NetworkCut(Scenario):
     fault = "network"
     tests = ("durable", "atomic", "loud")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that is reached by TCP."""
-        return _NO_NETWORK if bench.spec.embedded or bench.engine is None else None
+        return _NO_NETWORK if context.spec.embedded or context.engine is None else None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Clients reach the engine through a proxy, which cuts them off."""
         outages = Outages(self.name, silent=True)
-        with Proxy(_engine(bench).url) as proxy, bench.crew(self) as crew:
-            shape, through = bench.shape(self.name), bench.spec.at(proxy.url)
-            working = crew.hire(CLIENTS, shape=shape, spec=through)
+        with Proxy(_engine(context).url) as proxy, context.clients(self) as clients:
+            shape, through = context.shape(self.name), context.spec.at(proxy.url)
+            working = clients.start(CLIENTS, shape=shape, spec=through)
             for client in working:
                 client.go()
             for _ in range(ROUNDS if working else 0):
-                crew.until_acknowledged(bench.amount(40))
-                self._cut(bench, crew, proxy, working, outages)
+                clients.until_acknowledged(context.amount(40))
+                self._cut(context, clients, proxy, working, outages)
                 if outages.stuck:
                     break
-            outcome = bench.conclude(self, crew, "the network cut under load")
-            outcome.findings += outages.findings(crew)
+            outcome = context.conclude(self, clients, "the network cut under load")
+            outcome.findings += outages.findings(clients)
             return outcome
 
     def _cut(
         self,
-        bench: Bench,
-        crew: Crew,
+        context: ScenarioContext,
+        clients: ClientPool,
         proxy: Proxy,
         working: list[ClientProcess],
         outages: Outages,
     ) -> None:
         proxy.refuse()
         evidence = proxy.cut()
-        began_ns = crew.note_fault(self.fault)
+        began_ns = clients.note_fault(self.fault)
         tried = {client.name: client.ended + TRIES_MIN for client in working}
-        crew.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
+        clients.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
         proxy.heal()
-        bench.landed(self.fault, evidence.seen, in_flight=int(evidence.facts["in_flight"]))
-        outages.over(crew, working, began_ns, time.monotonic_ns())
+        context.landed(self.fault, evidence.seen, in_flight=int(evidence.facts["in_flight"]))
+        outages.over(clients, working, began_ns, time.monotonic_ns())
 
 
 class NoConnections(Scenario):
@@ -236,50 +242,54 @@ class NoConnections(Scenario):
     fault = "connections"
     tests = ("durable", "loud")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a server whose connections can be counted."""
-        if bench.engine is None or bench.spec.embedded:
+        if context.engine is None or context.spec.embedded:
             return NO_SERVER
-        scheme = urlsplit(bench.engine.url).scheme
+        scheme = urlsplit(context.engine.url).scheme
         known = scheme in ("redis", "valkey", "postgres", "postgresql")
         return None if known else f"connections of {scheme} cannot be counted"
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Some clients are connected before, others come while nothing is left."""
         outages = Outages(self.name)
-        shape = bench.shape(self.name)
-        with bench.crew(self) as crew:
-            for client in crew.hire(2, shape=shape):
+        shape = context.shape(self.name)
+        with context.clients(self) as clients:
+            for client in clients.start(2, shape=shape):
                 client.go()
-            crew.until_acknowledged(bench.amount(20))
-            late = crew.hire(2, shape=shape, lazy=True)
+            clients.until_acknowledged(context.amount(20))
+            late = clients.start(2, shape=shape, lazy=True)
             if late:
-                self._turn_away(bench, crew, late, outages)
-            outcome = bench.conclude(self, crew, "no connection left")
-            outcome.findings += outages.findings(crew)
+                self._turn_away(context, clients, late, outages)
+            outcome = context.conclude(self, clients, "no connection left")
+            outcome.findings += outages.findings(clients)
             return outcome
 
     def _turn_away(
-        self, bench: Bench, crew: Crew, late: list[ClientProcess], outages: Outages
+        self,
+        context: ScenarioContext,
+        clients: ClientPool,
+        late: list[ClientProcess],
+        outages: Outages,
     ) -> None:
-        fault = ConnectionsHeld(_engine(bench).url, connections_max=CONNECTIONS_MAX)
+        fault = ConnectionsHeld(_engine(context).url, connections_max=CONNECTIONS_MAX)
         evidence = fault.apply()
-        began_ns = crew.note_fault(self.fault)
+        began_ns = clients.note_fault(self.fault)
         try:
             for client in late:
                 client.go()
-            if not crew.until(lambda: all(client.errors for client in late)):
-                crew.trouble.append("connections: a client that came late was not turned away")
+            if not clients.until(lambda: all(client.errors for client in late)):
+                clients.trouble.append("connections: a client that came late was not turned away")
         finally:
             fault.release()
-        bench.landed(self.fault, evidence.seen, in_flight=len(crew.in_flight()))
-        outages.over(crew, late, began_ns, time.monotonic_ns())
+        context.landed(self.fault, evidence.seen, in_flight=len(clients.in_flight()))
+        outages.over(clients, late, began_ns, time.monotonic_ns())
 
 
-def _engine(bench: Bench) -> Engine:
-    if bench.engine is None:
+def _engine(context: ScenarioContext) -> Engine:
+    if context.engine is None:
         raise VerifyError(NO_SERVER)
-    return bench.engine
+    return context.engine
 
 
 class LostAck(Scenario):
@@ -290,37 +300,42 @@ class LostAck(Scenario):
     fault = "lost-ack"
     tests = ("exactly-once", "durable", "loud")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that is reached by TCP, and a key to retry with."""
-        if bench.spec.embedded or bench.engine is None:
+        if context.spec.embedded or context.engine is None:
             return _NO_NETWORK
-        if not bench.shape(self.name).keyed:
+        if not context.shape(self.name).keyed:
             return "append() takes no key, so a lost answer cannot be asked for again"
         return None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """One append after another loses its answer, is looked for, and is sent again."""
-        with Proxy(_engine(bench).url) as proxy, bench.crew(self) as crew:
+        with Proxy(_engine(context).url) as proxy, context.clients(self) as clients:
             scripts = [_lose_and_retry(number) for number in range(LOST_ACKS)]
-            clients = crew.hire(scripts=scripts, spec=bench.spec.at(proxy.url))
-            for client, script in zip(clients, scripts, strict=not crew.trouble):
-                self._lose(bench, crew, proxy, client, script)
-            outcome = bench.conclude(self, crew, f"{LOST_ACKS} lost answers")
+            started = clients.start(scripts=scripts, spec=context.spec.at(proxy.url))
+            for client, script in zip(started, scripts, strict=not clients.trouble):
+                self._lose(context, clients, proxy, client, script)
+            outcome = context.conclude(self, clients, f"{LOST_ACKS} lost answers")
             if not any(finding.promise == "loud" for finding in outcome.findings):
-                outcome.findings.append(self._loud(crew))
+                outcome.findings.append(self._loud(clients))
             return outcome
 
     def _lose(
-        self, bench: Bench, crew: Crew, proxy: Proxy, client: ClientProcess, script: list[Step]
+        self,
+        context: ScenarioContext,
+        clients: ClientPool,
+        proxy: Proxy,
+        client: ClientProcess,
+        script: list[Step],
     ) -> None:
         lost = proxy.swallow_reply(match=script[1].messages[0].encode())
         client.go()
-        crew.until(lambda: not client.alive)
-        bench.landed("lost-ack", lost.landed().seen, in_flight=1)
+        clients.until(lambda: not client.alive)
+        context.landed("lost-ack", lost.landed().seen, in_flight=1)
 
-    def _loud(self, crew: Crew) -> Finding:
-        if crew.trouble:
-            return Finding("loud", Verdict.UNKNOWN, crew.trouble[0], self.name)
+    def _loud(self, clients: ClientPool) -> Finding:
+        if clients.trouble:
+            return Finding("loud", Verdict.UNKNOWN, clients.trouble[0], self.name)
         words = f"{LOST_ACKS} lost answers, and none was called not done"
         return Finding("loud", Verdict.KEPT, words, self.name)
 

@@ -27,7 +27,7 @@ from holdfast.verify.faults.power.trace.operations import Write
 from holdfast.verify.history import Header
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import ANOMALIES_MAX, Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario, broken, counts_of
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext, broken, counts_of
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of
 
@@ -52,11 +52,11 @@ class PowerExplore(Scenario):
     fault = FAULT
     tests = ("durable", "atomic")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that we can start again on other data, and strace."""
-        if bench.require < Durability.DISK:
-            return f"--require {bench.require.name}: a power cut may lose what was acknowledged"
-        engine = bench.engine
+        if context.require < Durability.DISK:
+            return f"--require {context.require.name}: a power cut may lose what was acknowledged"
+        engine = context.engine
         if engine is None or engine.provider != "local" or engine.config in ("cluster", "replica"):
             return "only one engine of the provider local can be started on crash states"
         if engine.kind not in ("redis", "valkey", "postgres", "sqlite"):
@@ -65,44 +65,48 @@ class PowerExplore(Scenario):
             return "strace is not here; to get it: apt-get install strace"
         return None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Record, then visit states until enough were seen or the time is over."""
-        named = self.fault in bench.named
-        visit_s = NAMED_VISIT_S * bench.scale if named else VISIT_S * min(1.0, bench.scale)
-        states = bench.amount(NAMED_STATES) if named else STATES
+        named = self.fault in context.named
+        visit_s = NAMED_VISIT_S * context.scale if named else VISIT_S * min(1.0, context.scale)
+        states = context.amount(NAMED_STATES) if named else STATES
         scratch = RunDir("memory")
         try:
-            story = self._record(bench, scratch.path, bench.amount(NAMED_ACKS if named else ACKS))
-            tour = Tour(bench, self, story, scratch.path)
+            story = self._record(
+                context, scratch.path, context.amount(NAMED_ACKS if named else ACKS)
+            )
+            tour = Tour(context, self, story, scratch.path)
             tour.visit(states, time.monotonic() + visit_s)
         finally:
             scratch.clear()
         return Outcome(list(tour.findings()), tour.counts())
 
-    def _record(self, bench: Bench, scratch: Path, acks: int) -> Story:
+    def _record(self, context: ScenarioContext, scratch: Path, acks: int) -> Story:
         directory, traces = scratch / "run", scratch / "trace"
         for made in (directory, traces):
             made.mkdir(mode=0o711)
         recorder = Recorder(directory, traces)
-        with _like(bench.engine, directory, recorder) as engine:
-            spec = replace(bench.spec, engine=view_of(engine))
+        with _like(context.engine, directory, recorder) as engine:
+            spec = replace(context.spec, engine=view_of(engine))
             # A process that is traced takes about twice as long until its store is open.
-            bounds = replace(bench.bounds, open_s=2 * bench.bounds.open_s)
-            with replace(bench, bounds=bounds).crew(self, spec=spec) as crew:
-                crew.instruments += [recorder] if spec.embedded else []
-                for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
+            bounds = replace(context.bounds, open_s=2 * context.bounds.open_s)
+            with replace(context, bounds=bounds).clients(self, spec=spec) as clients:
+                clients.instruments += [recorder] if spec.embedded else []
+                for client in clients.start(CLIENTS, shape=context.shape(self.name)):
                     client.go()
-                crew.until_acknowledged(acks)
-                crew.stop()
-                if crew.trouble:
-                    raise VerifyError(f"the run could not be recorded: {crew.trouble[0]}")
-                path = bench.folder / f"{self.name}.jsonl"
-                crew.write(path, Header(bench.about["name"] or spec.name, claims=bench.claimed))
+                clients.until_acknowledged(acks)
+                clients.stop()
+                if clients.trouble:
+                    raise VerifyError(f"the run could not be recorded: {clients.trouble[0]}")
+                path = context.folder / f"{self.name}.jsonl"
+                clients.write(
+                    path, Header(context.about["name"] or spec.name, claims=context.claimed)
+                )
             if isinstance(engine, Killable):
                 engine.kill()
             recording = recorder.finish()
             recording.prove(directory)
-            if not spec.ours:
+            if not spec.is_holdfast:
                 _prove_written(recording)
             data = str(Path(engine.data_dir or directory).relative_to(directory))
             return Story(recording, path, spec, data)
@@ -127,7 +131,7 @@ def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterato
 
 
 def _prove_written(recording: Recording) -> None:
-    """A stranger's target may ignore its engine; then crash states of that one say nothing."""
+    """A user's target may ignore its engine; then crash states of that one say nothing."""
     if not any(isinstance(done, Write) for done in recording.operations):
         raise FaultNotProven(
             "power-explore: writes were acknowledged and none reached the engine's directory: "
@@ -150,10 +154,12 @@ class Visited:
 class Tour:
     """Visits crash states of a story, on all cores."""
 
-    def __init__(self, bench: Bench, scenario: Scenario, story: Story, scratch: Path) -> None:
+    def __init__(
+        self, context: ScenarioContext, scenario: Scenario, story: Story, scratch: Path
+    ) -> None:
         self.visited: list[Visited] = []
         self.took_s = 0.0
-        self._bench, self._scenario, self._story = bench, scenario, story
+        self._context, self._scenario, self._story = context, scenario, story
         self._scratch = scratch
         self._cores = os.cpu_count() or 1
         self._visitors: queue.SimpleQueue[Visitor] = queue.SimpleQueue()
@@ -163,13 +169,13 @@ class Tour:
         """Visit so many, or fewer if the time is over before."""
         began = time.monotonic()
         plan = choose(
-            self._story.recording.operations, self._story.acks_ns(), seed=self._bench.seed
+            self._story.recording.operations, self._story.acks_ns(), seed=self._context.seed
         )
         wanted = islice(plan, states)
         with contextlib.ExitStack() as stack, ThreadPoolExecutor(self._cores) as pool:
             for number in range(self._cores):
                 folder = self._scratch / f"visitor-{number}"
-                timeout_s = self._bench.bounds.recover_s
+                timeout_s = self._context.bounds.recover_s
                 visitor = stack.enter_context(Visitor(self._story, folder, timeout_s=timeout_s))
                 self._visitors.put(visitor)
             while (some := list(islice(wanted, _ROUND))) and time.monotonic() < deadline:
@@ -188,7 +194,7 @@ class Tour:
             disk.take(operations[done:ended])
             done = ended
             chosen = replace(instant, loss=Loss.DROPPED) if disk.at_rest else instant
-            crash = disk.crash(chosen.at_ns, chosen.loss, self._bench.seed)
+            crash = disk.crash(chosen.at_ns, chosen.loss, self._context.seed)
             self._room.acquire()
             state = self._scratch / f"state-{number}"
             state.mkdir(mode=0o711)
@@ -197,8 +203,8 @@ class Tour:
         for future in futures:
             found = future.result()
             self.visited.append(found)
-            self._bench.landed(FAULT, self._words(found), in_flight=len(found.promised.in_flight))
-        self._bench.say(f"{self._scenario.about}: {len(self.visited)}")
+            self._context.landed(FAULT, self._words(found), in_flight=len(found.promised.in_flight))
+        self._context.say(f"{self._scenario.about}: {len(self.visited)}")
 
     def _one(self, instant: Instant, crash: Crash, state: Path) -> Visited:
         promised = self._story.until(instant.at_ns)
@@ -263,9 +269,9 @@ class Tour:
             {**anomaly, "state": self._state(one)} for one, f in found for anomaly in f.anomalies
         ]
         states = {"states_broken": [self._state(one) for one, _ in found][:ANOMALIES_MAX]}
-        told = tuple(anomalies[:ANOMALIES_MAX])
+        shown = tuple(anomalies[:ANOMALIES_MAX])
         return Finding(
-            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, told
+            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown
         )
 
     def _kept(self) -> str:
@@ -289,7 +295,7 @@ class Tour:
             "at_ms": round((one.instant.at_ns - self._story.began_ns) / 1e6, 3),
             "when": one.instant.why,
             "loss": str(one.instant.loss),
-            "seed": self._bench.seed,
+            "seed": self._context.seed,
             "acknowledged": one.promised.acknowledged,
             "dropped_bytes": one.crash.dropped_bytes,
         }

@@ -14,9 +14,9 @@ from holdfast.verify.faults.faulty import FaultyDisk
 from holdfast.verify.faults.power.shim import ShimSupply
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 2
@@ -34,14 +34,14 @@ class _DiskFault(Scenario):
     fault = "disk"
     libraries: tuple[str, ...] = ("disk",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours, and the libraries that stand before its disk."""
         try:
             for name in self.libraries:
                 shims.library(name)
         except VerifyError as error:
             return str(error)
-        return bench.why_no_own_engine()
+        return context.why_no_own_engine()
 
 
 class FailedSync(_DiskFault):
@@ -56,72 +56,74 @@ class FailedSync(_DiskFault):
     tests = ("durable", "loud")
     libraries = ("disk", "power")
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """An ack that names no level claims DISK; one that names less does not wait for it."""
-        level = bench.about.get("level")
+        level = context.about.get("level")
         if level is not None and Durability[level] < Durability.DISK:
             return f"its acks promise {level} only, and do not wait for the disk"
-        return super().reason_not(bench)
+        return super().reason_not(context)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Fail until every client has met it, heal, be slow for a while, cut the power."""
         outages = Outages(self.name)
         # No keys: a retry that is answered from what was stored before needs no fsync.
-        shape = bench.shape(self.name, keyed=False, forgets=False)
+        shape = context.shape(self.name, keyed=False, forgets=False)
         lies: list[Finding] = []
         with ShimSupply() as supply, FaultyDisk() as disk:
             instruments = [disk, *supply.instruments]
-            engine, spec = bench.own_engine(instruments=instruments, storage=supply.directory)
-            with engine, bench.crew(self, spec=spec) as crew:
-                crew.instruments = instruments if spec.embedded else []
+            engine, spec = context.own_engine(instruments=instruments, storage=supply.directory)
+            with engine, context.clients(self, spec=spec) as clients:
+                clients.instruments = instruments if spec.embedded else []
                 disk.aim(supply.directory)
                 supply.settle()
-                working = crew.hire(CLIENTS, shape=shape)
+                working = clients.start(CLIENTS, shape=shape)
                 for client in working:
                     client.go()
-                crew.until_acknowledged(bench.amount(30))
+                clients.until_acknowledged(context.amount(30))
                 if working:
-                    lies += self._refuse(bench, crew, engine, supply, working, outages)
-                    self._slow(bench, crew, disk)
-                    self._cut(bench, crew, engine, supply)
-                outcome = bench.conclude(self, crew, "failed and slow syncs, then a power cut")
-                outcome.findings += [*outages.findings(crew), *lies]
+                    lies += self._refuse(context, clients, engine, supply, working, outages)
+                    self._slow(context, clients, disk)
+                    self._cut(context, clients, engine, supply)
+                outcome = context.conclude(self, clients, "failed and slow syncs, then a power cut")
+                outcome.findings += [*outages.findings(clients), *lies]
                 return outcome
 
     def _refuse(
         self,
-        bench: Bench,
-        crew: Crew,
+        context: ScenarioContext,
+        clients: ClientPool,
         engine: Engine,
         supply: ShimSupply,
         working: list[ClientProcess],
         outages: Outages,
     ) -> Iterator[Finding]:
-        began_ns = crew.note_fault("disk")
+        began_ns = clients.note_fault("disk")
         supply.fail_syncs()
         armed_ns = time.monotonic_ns()
-        _met_by_all(crew, working)
-        in_flight, healed_ns = len(crew.in_flight()), time.monotonic_ns()
+        _met_by_all(clients, working)
+        in_flight, healed_ns = len(clients.in_flight()), time.monotonic_ns()
         evidence = supply.heal()
-        bench.landed("disk", evidence.seen, in_flight=in_flight)
-        _recover(crew, engine, working, outages, began_ns)
-        yield from _lies(self, crew.raw_events(), armed_ns, healed_ns, evidence.seen)
+        context.landed("disk", evidence.seen, in_flight=in_flight)
+        _recover(clients, engine, working, outages, began_ns)
+        yield from _lies(self, clients.raw_events(), armed_ns, healed_ns, evidence.seen)
 
-    def _slow(self, bench: Bench, crew: Crew, disk: FaultyDisk) -> None:
+    def _slow(self, context: ScenarioContext, clients: ClientPool, disk: FaultyDisk) -> None:
         disk.slow(SLOW_S)
-        crew.until_acknowledged(SLOW_APPENDS)
+        clients.until_acknowledged(SLOW_APPENDS)
         disk.heal()
-        bench.landed("disk", disk.landed().seen)
+        context.landed("disk", disk.landed().seen)
 
-    def _cut(self, bench: Bench, crew: Crew, engine: Engine, supply: ShimSupply) -> None:
-        in_flight = len(crew.in_flight())
+    def _cut(
+        self, context: ScenarioContext, clients: ClientPool, engine: Engine, supply: ShimSupply
+    ) -> None:
+        in_flight = len(clients.in_flight())
         if isinstance(engine, Killable):
             evidence = supply.cut(engine.kill)
-            crew.note_fault("disk")
+            clients.note_fault("disk")
             engine.start()
         else:
-            evidence = supply.cut(lambda: [crew.kill(c) for c in crew.clients if c.alive])
-        bench.landed("disk", evidence.seen, in_flight=in_flight)
+            evidence = supply.cut(lambda: [clients.kill(c) for c in clients.processes if c.alive])
+        context.landed("disk", evidence.seen, in_flight=in_flight)
 
 
 class FailedRead(_DiskFault):
@@ -131,38 +133,38 @@ class FailedRead(_DiskFault):
     about = "the disk cannot be read for a while: that is an error, not an empty memory"
     tests = ("loud",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that reads its disk while it serves."""
-        engine = bench.spec.engine
+        engine = context.spec.engine
         if engine is not None and engine.kind not in ("sqlite", "postgres"):
             return f"{engine.kind} reads its disk only when it starts"
-        return super().reason_not(bench)
+        return super().reason_not(context)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Some write; others, who have nothing in memory yet, come while nothing can be read."""
         outages = Outages(self.name, silent=True)
-        shape = bench.shape(self.name, keyed=False, forgets=False)
+        shape = context.shape(self.name, keyed=False, forgets=False)
         with FaultyDisk() as disk:
-            engine, spec = bench.own_engine(instruments=[disk], storage="disk")
-            with engine, bench.crew(self, spec=spec) as crew:
-                for client in crew.hire(shape=shape):
+            engine, spec = context.own_engine(instruments=[disk], storage="disk")
+            with engine, context.clients(self, spec=spec) as clients:
+                for client in clients.start(shape=shape):
                     client.go()
-                crew.until_acknowledged(bench.amount(20))
-                crew.stop()
+                clients.until_acknowledged(context.amount(20))
+                clients.stop()
                 if isinstance(engine, Restartable):
                     engine.restart()  # so that its memory is empty, too
-                crew.instruments = [disk] if spec.embedded else []
-                late = crew.hire(CLIENTS, shape=shape, lazy=True)
-                self._refuse(bench, crew, engine, disk, late, outages)
-                crew.instruments = []
-                outcome = bench.conclude(self, crew, "reads that failed")
-                outcome.findings += outages.findings(crew)
+                clients.instruments = [disk] if spec.embedded else []
+                late = clients.start(CLIENTS, shape=shape, lazy=True)
+                self._refuse(context, clients, engine, disk, late, outages)
+                clients.instruments = []
+                outcome = context.conclude(self, clients, "reads that failed")
+                outcome.findings += outages.findings(clients)
                 return outcome
 
     def _refuse(
         self,
-        bench: Bench,
-        crew: Crew,
+        context: ScenarioContext,
+        clients: ClientPool,
         engine: Engine,
         disk: FaultyDisk,
         late: list[ClientProcess],
@@ -171,31 +173,31 @@ class FailedRead(_DiskFault):
         if engine.data_dir is None:
             raise VerifyError(f"disk: {engine.kind} has no directory of ours")
         disk.aim(engine.data_dir)
-        began_ns = crew.note_fault("disk")
+        began_ns = clients.note_fault("disk")
         disk.fail_reads()
         for client in late:
             client.go()
-        _met_by_all(crew, late)
-        in_flight = len(crew.in_flight())
+        _met_by_all(clients, late)
+        in_flight = len(clients.in_flight())
         disk.heal()
-        bench.landed("disk", disk.landed().seen, in_flight=in_flight)
-        _recover(crew, engine, late, outages, began_ns)
+        context.landed("disk", disk.landed().seen, in_flight=in_flight)
+        _recover(clients, engine, late, outages, began_ns)
 
 
-def _met_by_all(crew: Crew, clients: Sequence[ClientProcess]) -> None:
+def _met_by_all(clients: ClientPool, working: Sequence[ClientProcess]) -> None:
     """Wait until each had an error, or went on for so long that it will have none."""
-    errors = {client.name: client.errors for client in clients}
-    ended = {client.name: client.ended + ENOUGH for client in clients}
-    crew.until(
-        lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in clients),
+    errors = {client.name: client.errors for client in working}
+    ended = {client.name: client.ended + ENOUGH for client in working}
+    clients.until(
+        lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in working),
         within_s=MET_WITHIN_S,
     )
 
 
 def _recover(
-    crew: Crew,
+    clients: ClientPool,
     engine: Engine,
-    clients: Sequence[ClientProcess],
+    working: Sequence[ClientProcess],
     outages: Outages,
     began_ns: int,
 ) -> None:
@@ -208,10 +210,10 @@ def _recover(
     def works() -> bool:
         if getattr(engine, "pid", 0) is None:
             engine.start()
-        return all(client.works_since(healed_ns) for client in clients)
+        return all(client.works_since(healed_ns) for client in working)
 
-    crew.until(works, within_s=crew.bounds.recover_s)
-    outages.over(crew, clients, began_ns, healed_ns)
+    clients.until(works, within_s=clients.bounds.recover_s)
+    outages.over(clients, working, began_ns, healed_ns)
 
 
 def _lies(

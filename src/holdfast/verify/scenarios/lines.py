@@ -18,11 +18,11 @@ from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
-from holdfast.verify.scenarios.courses import NOWHERE, Steps, course
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.crash_plans import NOWHERE, CrashPlan, crash_plan
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
-from holdfast.verify.workload.zygote import ASIDE, Task
+from holdfast.verify.workload.task_server import ASIDE, Task
 
 AMONG_ALL_S: Final = 1.0
 """So long it takes where it was not asked for by its name, in a check of the usual time."""
@@ -55,7 +55,7 @@ class Visit:
     """One crash point, and what was seen after it."""
 
     point: Point
-    course: Steps = NOWHERE
+    crash_plan: CrashPlan = NOWHERE
     proven: bool = False
     stuck: str = ""
     torn: str = ""
@@ -85,35 +85,35 @@ class CrashAtLine(Scenario):
     ahead = AHEAD
     """So many points are under way at once: nobody waits for whoever reads the results."""
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""
-        with bench.crew(self) as crew:
-            self.prepare(bench, crew)
-            for zygote in crew.hire(serve=True):
-                visits = Visits(self, bench, crew, zygote)
+        with context.clients(self) as clients:
+            self.prepare(context, clients)
+            for task_server in clients.start(serve=True):
+                visits = Visits(self, context, clients, task_server)
                 try:
                     points = visits.find()
                 except VerifyError as error:
-                    if self.fault in bench.named:
+                    if self.fault in context.named:
                         raise
                     return Outcome(left_out=str(error))
                 visits.all(points)
-                return self.conclude(bench, crew, visits)
-            return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+                return self.conclude(context, clients, visits)
+            return Outcome(context.unknown(self, clients.trouble[0]), hung=clients.hung)
 
-    def operations(self, bench: Bench, found: dict[str, Any]) -> list[str]:
+    def operations(self, context: ScenarioContext, found: dict[str, Any]) -> list[str]:
         """What is crashed in."""
         operations = ["append"]
         operations += ["rewrite"] if found["rewrites"] else []
-        return operations + (["forget"] if "forgotten" in bench.claimed else [])
+        return operations + (["forget"] if "forgotten" in context.claimed else [])
 
-    def conclude(self, bench: Bench, crew: Crew, visits: Visits) -> Outcome:
+    def conclude(self, context: ScenarioContext, clients: ClientPool, visits: Visits) -> Outcome:
         """Judge all of it."""
-        outcome = bench.conclude(self, crew, f"{visits.words()}, {self.happened} there")
+        outcome = context.conclude(self, clients, f"{visits.words()}, {self.happened} there")
         outcome.findings = [*visits.explain(outcome.findings), *visits.findings()]
         return outcome
 
-    def prepare(self, bench: Bench, crew: Crew) -> None:
+    def prepare(self, context: ScenarioContext, clients: ClientPool) -> None:
         """What must be there before a client is started: nothing."""
 
     def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
@@ -135,18 +135,22 @@ class EngineAtLine(CrashAtLine):
     happened = "the engine ended"
     ahead = 1
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours that can be killed."""
-        if bench.spec.embedded:
+        if context.spec.embedded:
             return "there is no server: the clients are the engine"
-        if bench.require is Durability.MEMORY:
+        if context.require is Durability.MEMORY:
             return "--require MEMORY: a SIGKILL may lose what was acknowledged"
-        killable = isinstance(bench.engine, Killable)
-        return self.not_asked(bench) if killable else "the engine is not ours to kill"
+        killable = isinstance(context.engine, Killable)
+        return (
+            self.not_asked(context)
+            if killable
+            else "holdfast does not manage this engine, so it cannot kill it"
+        )
 
-    def not_asked(self, bench: Bench) -> str | None:
+    def not_asked(self, context: ScenarioContext) -> str | None:
         """Why it is not part of all faults, where it was not named."""
-        if self.fault in bench.named:
+        if self.fault in context.named:
             return None
         return "it takes long, so it has to be asked for by name: --faults crash-at-line"
 
@@ -157,10 +161,10 @@ class EngineAtLine(CrashAtLine):
     def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
         """End the engine, let the operation meet that, start it again, and ask."""
         crash, seen = visits.send(struck), ""
-        engine = visits.bench.engine
+        engine = visits.context.engine
         if engine is not None and visits.until_struck(crash):
             seen = self.end(engine).seen
-            visits.zygote.tell(b"g")
+            visits.task_server.tell(b"g")
             visits.until_idle(crash, ANSWER_S)
             engine.start()
         visits.until(crash)
@@ -178,9 +182,18 @@ class Visits:
     """The crash points of one target, one after another."""
 
     def __init__(
-        self, scenario: CrashAtLine, bench: Bench, crew: Crew, zygote: ClientProcess
+        self,
+        scenario: CrashAtLine,
+        context: ScenarioContext,
+        clients: ClientPool,
+        task_server: ClientProcess,
     ) -> None:
-        self.scenario, self.bench, self.crew, self.zygote = scenario, bench, crew, zygote
+        self.scenario, self.context, self.clients, self.task_server = (
+            scenario,
+            context,
+            clients,
+            task_server,
+        )
         self.codes: dict[int, int] = {}
         """How each task ended."""
         self.visits: list[Visit] = []
@@ -190,7 +203,7 @@ class Visits:
         self._code = Code(())
         self.struck: dict[int, int] = {}
         """The process of each task that has reached its line."""
-        self._told: dict[tuple[str, int], dict[str, Any]] = {}
+        self._events_of: dict[tuple[str, int], dict[str, Any]] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._taken = 0
         self._tasks = 0
@@ -207,35 +220,35 @@ class Visits:
     def all(self, points: list[tuple[str, Point]]) -> None:
         """Visit every point, or as many as the time allows in an order of the seed."""
         self.total = len(points)
-        named = self.scenario.fault in self.bench.named
-        deadline = time.monotonic() + AMONG_ALL_S * self.bench.scale
+        named = self.scenario.fault in self.context.named
+        deadline = time.monotonic() + AMONG_ALL_S * self.context.scale
         if not named or self.total > POINTS_MAX:
-            random.Random(f"{self.bench.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
+            random.Random(f"{self.context.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
         ahead = self.scenario.ahead
         for first in range(0, min(self.total, POINTS_MAX), ahead):
             if not named and time.monotonic() > deadline:
                 break
             self._explore(points[first : min(first + ahead, POINTS_MAX)])
-            self.bench.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
+            self.context.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
             if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
                 break
         if len(self._missed()) > MISSED_MAX * len(self.visits):
             where = self._at(self._missed()[0])
-            self.crew.trouble.append(f"{self.words()}; {where} was not reached a second time")
+            self.clients.trouble.append(f"{self.words()}; {where} was not reached a second time")
 
     def _missed(self) -> list[Visit]:
         """What the clock decides: passed whenever it was watched, and not when it mattered."""
         return [visit for visit in self.visits if not visit.proven]
 
     def _points(self) -> Iterator[tuple[str, Point]]:
-        usual = self._course(self.scenario.looks_at, f"{self.scenario.name}-look")
+        usual = self._crash_plan(self.scenario.looks_at, f"{self.scenario.name}-look")
         steps = [step.to_json() for step in (*usual.before, *usual.after)]
         number = self.send(Task(steps, look=True))
         self.until(number)
         found = self._said("code", number)
         self.send(Task([], imports=found["modules"]))
         self._code = Code(tuple(found["roots"]))
-        for operation in self.scenario.operations(self.bench, found):
+        for operation in self.scenario.operations(self.context, found):
             yield from ((operation, point) for point in self._lines_of(operation))
 
     def _lines_of(self, operation: str) -> list[Point]:
@@ -246,7 +259,7 @@ class Visits:
         return every
 
     def _trace(self, operation: str) -> list[Point]:
-        whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
         before = [step.to_json() for step in whole.before]
         task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
         number = self.send(task)
@@ -264,7 +277,7 @@ class Visits:
 
     def _begin(self, operation: str, point: Point) -> tuple[Visit, Strike]:
         """Up to the point, and what another process is to ask after it."""
-        whole = self._course(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
         struck = Task(
             [step.to_json() for step in whole.before],
             roots=list(self._code.roots),
@@ -280,71 +293,75 @@ class Visits:
         visit.proven = bool(proof) and strike.crash in self.struck
         self._note(visit, strike.crash)
         if visit.proven:
-            self.bench.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
+            self.context.landed(self.scenario.fault, f"{proof} at {self._at(visit)}", in_flight=1)
             self._hear(visit, strike.asked)
         return visit
 
     def _note(self, visit: Visit, crash: int) -> None:
         """Put the fault into the history, at the time when the process had ended."""
-        open_op = crash * OPS_PER_TASK + len(visit.course.before) - 1
+        open_op = crash * OPS_PER_TASK + len(visit.crash_plan.before) - 1
         if not visit.proven and open_op in self._answers:
             return  # it came to its end: the line was not reached
-        self.zygote.open.pop(open_op, None)
+        self.task_server.open.pop(open_op, None)
         # Of a server nobody knows what it still has in its buffers: those stay open.
-        dead = self.bench.spec.embedded and not visit.course.aside and open_op not in self._answers
-        self.crew.faults.append(
+        dead = (
+            self.context.spec.embedded
+            and not visit.crash_plan.aside
+            and open_op not in self._answers
+        )
+        self.clients.faults.append(
             Event(
                 "fault",
-                self._told["ended", crash]["time_ns"],
+                self._events_of["ended", crash]["time_ns"],
                 name="kill",
                 closes=(open_op,) if dead else (),
             )
         )
 
     def _hear(self, visit: Visit, asked: int) -> None:
-        whole = visit.course
+        whole = visit.crash_plan
         first = asked * OPS_PER_TASK
         answers = [self._answers.get(first + place) for place in range(len(whole.after))]
-        visit.stuck = _stuck(whole, answers, self._told.get(("broke-off", asked)))
+        visit.stuck = _stuck(whole, answers, self._events_of.get(("broke-off", asked)))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
 
-    def _course(self, operation: str, session: str) -> Steps:
-        return course(operation, session, keyed=self.bench.shape(session).keyed)
+    def _crash_plan(self, operation: str, session: str) -> CrashPlan:
+        return crash_plan(operation, session, keyed=self.context.shape(session).keyed)
 
     # Tasks
 
     def send(self, task: Task) -> int:
-        """Hand a task to the zygote; returns its number, by which everything of it is known."""
+        """Hand a task to the task server; returns its number, by which everything of it is known."""
         self._tasks += 1
         number = self._tasks
-        bounds = self.bench.bounds
+        bounds = self.context.bounds
         # The first one imports what the others then have.
         life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
-        told = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
-        self.zygote.tell(json.dumps(asdict(told)).encode() + b"\n")
+        numbered = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
+        self.task_server.tell(json.dumps(asdict(numbered)).encode() + b"\n")
         return number
 
     def until(self, number: int) -> None:
         """Return when that task has ended; its own alarm sees to that."""
-        within_s = 2 * (self.bench.bounds.open_s + self.bench.bounds.operation_s)
-        if not self.crew.until(lambda: number in self.codes_now(), within_s=within_s):
-            raise VerifyError(f"the process that forks is gone: {self.zygote.last_words()}")
+        within_s = 2 * (self.context.bounds.open_s + self.context.bounds.operation_s)
+        if not self.clients.until(lambda: number in self.codes_now(), within_s=within_s):
+            raise VerifyError(f"the process that forks is gone: {self.task_server.last_words()}")
 
     def until_struck(self, number: int) -> bool:
         """Return when that task has reached its line, or ended without."""
-        self.crew.until(lambda: number in self.codes_now() or number in self.struck)
+        self.clients.until(lambda: number in self.codes_now() or number in self.struck)
         return number in self.struck and number not in self.codes
 
     def until_idle(self, number: int, within_s: float) -> None:
         """Return when that task has ended or has no operation under way, or the time is over."""
-        self.crew.until(
-            lambda: number in self.codes_now() or not self.zygote.open, within_s=within_s
+        self.clients.until(
+            lambda: number in self.codes_now() or not self.task_server.open, within_s=within_s
         )
 
     def codes_now(self) -> dict[int, int]:
         """How tasks ended, with all that was recorded by now."""
-        events = self.zygote.events
+        events = self.task_server.events
         while self._taken < len(events):
             event = events[self._taken]
             self._taken += 1
@@ -356,14 +373,14 @@ class Visits:
             if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
             if "task" in event:
-                self._told[kind, event["task"]] = event
+                self._events_of[kind, event["task"]] = event
         return self.codes
 
     def _said(self, kind: str, number: int) -> dict[str, Any]:
         """What a task told; `VerifyError` where it broke off instead."""
-        if (kind, number) in self._told:
-            return self._told[kind, number]
-        broke = self._told.get(("broke-off", number), {})
+        if (kind, number) in self._events_of:
+            return self._events_of[kind, number]
+        broke = self._events_of.get(("broke-off", number), {})
         words = broke.get("because", f"exit {self.codes.get(number)}")
         raise VerifyError(f"its lines cannot be found: {words}")
 
@@ -387,7 +404,7 @@ class Visits:
 
     def explain(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """The findings, with the lines at which a crash breaks the promise."""
-        by_session = {visit.course.session: visit for visit in self.visits}
+        by_session = {visit.crash_plan.session: visit for visit in self.visits}
         every = [self._with_rewrites(finding) for finding in findings]
         broken = {finding.promise for finding in every if finding.verdict is Verdict.BROKEN}
         for finding in every:
@@ -435,14 +452,16 @@ class Visits:
         if stuck:
             words = f"after a crash at {self.these(stuck)} it does not work again: {stuck[0].stuck}"
             yield Finding("loud", Verdict.BROKEN, words, name)
-        elif self.crew.trouble:
-            yield Finding("loud", Verdict.UNKNOWN, self.crew.trouble[0], name)
+        elif self.clients.trouble:
+            yield Finding("loud", Verdict.UNKNOWN, self.clients.trouble[0], name)
         else:
             words = f"after each of {len(self.visits)} crashes the next process could write"
             yield Finding("loud", Verdict.KEPT, words, name)
 
 
-def _stuck(whole: Steps, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None) -> str:
+def _stuck(
+    whole: CrashPlan, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
+) -> str:
     """Why the store did not serve the next process; empty where it did."""
     if broke is not None:
         return str(broke["because"])

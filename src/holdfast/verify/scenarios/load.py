@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.verify.history import read_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import shut_out
 from holdfast.verify.workload.plan import Step
 
@@ -29,15 +29,15 @@ class Concurrency(Scenario):
         "ordered", "atomic", "exactly-once", "fresh", "snapshot", "isolated", "forgotten",
     )  # fmt: skip
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Let them work until enough was acknowledged."""
-        with bench.crew(self) as crew:
-            for client in crew.hire(CLIENTS, shape=bench.shape(self.name)):
+        with context.clients(self) as clients:
+            for client in clients.start(CLIENTS, shape=context.shape(self.name)):
                 client.go()
-            crew.until_acknowledged(bench.amount(500))
-            kept = f"{crew.acknowledged()} appends by {CLIENTS} processes at once"
-            outcome = bench.conclude(self, crew, kept)
-            outcome.findings += shut_out(crew, self.name)
+            clients.until_acknowledged(context.amount(500))
+            kept = f"{clients.acknowledged()} appends by {CLIENTS} processes at once"
+            outcome = context.conclude(self, clients, kept)
+            outcome.findings += shut_out(clients, self.name)
             return outcome
 
 
@@ -48,20 +48,20 @@ class LateRetry(Scenario):
     about = "sessions are forgotten, and old requests are sent again"
     tests = ("forgotten",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a store that forgets."""
-        return None if "forgotten" in bench.claimed else "forgotten is not claimed"
+        return None if "forgotten" in context.claimed else "forgotten is not claimed"
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """One client forgets and retries; another one, opened later, looks."""
-        keyed = bench.shape(self.name).keyed
-        script = [step for n in range(bench.amount(10)) for step in _forget_and_retry(n, keyed)]
-        with bench.crew(self) as crew:
-            for client in crew.hire(scripts=[script]):
+        keyed = context.shape(self.name).keyed
+        script = [step for n in range(context.amount(10)) for step in _forget_and_retry(n, keyed)]
+        with context.clients(self) as clients:
+            for client in clients.start(scripts=[script]):
                 client.go()
-            crew.until(lambda: not any(client.alive for client in crew.clients))
+            clients.until(lambda: not any(client.alive for client in clients.processes))
             kept = "late retries" if keyed else "reads by another process"
-            return bench.conclude(self, crew, kept)
+            return context.conclude(self, clients, kept)
 
 
 def _forget_and_retry(number: int, keyed: bool) -> list[Step]:
@@ -84,37 +84,37 @@ class Expiry(Scenario):
     about = "short-lived sessions are refreshed, and then left alone until they expire"
     tests = ("expiring",)
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a time to live that is short enough to be waited for."""
-        if "expiring" not in bench.claimed:
+        if "expiring" not in context.claimed:
             return "expiring is not claimed"
-        ttl_s = self._ttl_s(bench)
+        ttl_s = self._ttl_s(context)
         if ttl_s is None:
             return "the target claims expiring and names no ttl_s"
         if ttl_s > TTL_S_MAX:
             return f"its time to live of {ttl_s:g} s is longer than a check waits ({TTL_S_MAX:g} s)"
         return None
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Three clients, each with sessions of its own."""
-        ttl_s = self._ttl_s(bench) or TTL_S
+        ttl_s = self._ttl_s(context) or TTL_S
         # Ours is opened with a time to live for this scenario alone, in a corner of its own.
-        ours = replace(bench.spec, ttl_s=ttl_s, namespace=f"{bench.spec.namespace}-ttl")
-        with bench.crew(self, spec=ours if bench.spec.ours else None) as crew:
+        with_ttl = replace(context.spec, ttl_s=ttl_s, namespace=f"{context.spec.namespace}-ttl")
+        with context.clients(self, spec=with_ttl if context.spec.is_holdfast else None) as clients:
             lives = [_lifetime(number, round(ttl_s * 1000)) for number in range(3)]
-            for client in crew.hire(scripts=lives):
+            for client in clients.start(scripts=lives):
                 client.go()
-            within_s = 4 * ttl_s + bench.bounds.operation_s
-            crew.until(lambda: not any(c.alive for c in crew.clients), within_s=within_s)
+            within_s = 4 * ttl_s + context.bounds.operation_s
+            clients.until(lambda: not any(c.alive for c in clients.processes), within_s=within_s)
             header = {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S}
-            outcome = bench.conclude(
-                self, crew, f"gone {ttl_s:g} s after their last write", header=header
+            outcome = context.conclude(
+                self, clients, f"gone {ttl_s:g} s after their last write", header=header
             )
-            return _with_proof(self, bench, outcome, ttl_s)
+            return _with_proof(self, context, outcome, ttl_s)
 
     @staticmethod
-    def _ttl_s(bench: Bench) -> float | None:
-        return TTL_S if bench.spec.ours else bench.about["ttl_s"]
+    def _ttl_s(context: ScenarioContext) -> float | None:
+        return TTL_S if context.spec.is_holdfast else context.about["ttl_s"]
 
 
 def _lifetime(number: int, ttl_ms: int) -> list[Step]:
@@ -132,9 +132,11 @@ def _lifetime(number: int, ttl_ms: int) -> list[Step]:
     return [append(0), read, *refresh, *later, *over]
 
 
-def _with_proof(scenario: Expiry, bench: Bench, outcome: Outcome, ttl_s: float) -> Outcome:
+def _with_proof(
+    scenario: Expiry, context: ScenarioContext, outcome: Outcome, ttl_s: float
+) -> Outcome:
     """Without a read that showed the session and one that came too late, nothing was tested."""
-    history = read_history(bench.folder / f"{scenario.name}.jsonl")
+    history = read_history(context.folder / f"{scenario.name}.jsonl")
     late_ns = round((ttl_s + TTL_ERROR_S) * 1e9)
     for session in history.sessions.values():
         last_ns = max((a.completed_ns for a in session.appends if a.status == "ok"), default=0)

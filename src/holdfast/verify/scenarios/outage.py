@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 REFUSED_MAX: Final = 20
@@ -26,25 +26,25 @@ class Outages:
     """No engine can answer inside a span. A paused or full one still may."""
 
     def over(
-        self, crew: Crew, clients: Iterable[ClientProcess], began_ns: int, ended_ns: int
+        self, clients: ClientPool, working: Iterable[ClientProcess], began_ns: int, ended_ns: int
     ) -> None:
         """Note a span, and wait until each client was answered again, within its bound."""
         self.spans.append((began_ns, ended_ns))
-        mine = list(clients)
-        back_s = crew.bounds.recover_s
-        crew.until(
+        mine = list(working)
+        back_s = clients.bounds.recover_s
+        clients.until(
             lambda: all(c.works_since(ended_ns) or not c.alive for c in mine), within_s=back_s
         )
         stuck = [client.name for client in mine if not client.works_since(ended_ns)]
         if stuck:
-            words = _last_error(crew, stuck[0])
+            words = _last_error(clients, stuck[0])
             self.stuck.append(
                 f"{len(stuck)} clients could not write and read for {back_s:g} s after: {words}"
             )
 
-    def findings(self, crew: Crew) -> Iterator[Finding]:
+    def findings(self, clients: ClientPool) -> Iterator[Finding]:
         """What this says of `loud`."""
-        events = list(crew.raw_events())
+        events = list(clients.raw_events())
         errors = sum(
             event["type"] in ("fail", "info") and self._within(event["time_ns"]) for event in events
         )
@@ -56,8 +56,8 @@ class Outages:
         elif self.stuck:
             words = f"it does not work again by itself: {self.stuck[0]}"
             yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
-        elif crew.trouble:
-            yield Finding("loud", Verdict.UNKNOWN, crew.trouble[0], self.scenario, evidence)
+        elif clients.trouble:
+            yield Finding("loud", Verdict.UNKNOWN, clients.trouble[0], self.scenario, evidence)
         elif not errors:
             words = f"{self.scenario}: no client met the fault"
             yield Finding("loud", Verdict.UNKNOWN, words, self.scenario, evidence)
@@ -101,14 +101,14 @@ def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int
             )
 
 
-def shut_out(crew: Crew, scenario: str) -> Iterator[Finding]:
+def shut_out(clients: ClientPool, scenario: str) -> Iterator[Finding]:
     """A client that could write, and then never again although nothing was wrong: that is broken."""
-    for client in crew.clients:
+    for client in clients.processes:
         refused = _refused_at_the_end(client)
         if refused >= REFUSED_MAX and client.acknowledged:
             words = (
                 f"nothing was wrong, and yet the last {refused} writes of one client were "
-                f"refused: {_last_error(crew, client.name)}"
+                f"refused: {_last_error(clients, client.name)}"
             )
             yield Finding("loud", Verdict.BROKEN, words, scenario, {"refused": refused})
 
@@ -120,7 +120,7 @@ def _refused_at_the_end(client: ClientProcess) -> int:
     return next((n for n, kind in enumerate(reversed(ended)) if kind == "ok"), len(ended))
 
 
-def _last_error(crew: Crew, name: str) -> str:
-    client = next(client for client in crew.clients if client.name == name)
+def _last_error(clients: ClientPool, name: str) -> str:
+    client = next(client for client in clients.processes if client.name == name)
     errors = [event["error"] for event in client.events if "error" in event]
     return errors[-1] if errors else "no error either"

@@ -16,11 +16,11 @@ from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.faults.power import open_supply
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome
+from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.engine import EngineFault
-from holdfast.verify.scenarios.moments import await_moment
+from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.spec import view_of
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 2
@@ -66,21 +66,21 @@ class PowerCut(EngineFault):
     rounds = ROUNDS
     gone = True
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that we can start, and a machine on which we may cut."""
-        if bench.require < Durability.DISK:
-            return f"--require {bench.require.name}: a power cut may lose what was acknowledged"
-        if bench.engine is None:
+        if context.require < Durability.DISK:
+            return f"--require {context.require.name}: a power cut may lose what was acknowledged"
+        if context.engine is None:
             return "the target brings its own engine or files, whose power is not ours to cut"
-        if bench.engine.provider != "local" or bench.engine.config in ("cluster", "replica"):
+        if context.engine.provider != "local" or context.engine.config in ("cluster", "replica"):
             return "only the power of one engine of the provider local can be cut"
         return why_not()
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """Several rounds, then the verdict."""
-        with powered(bench.engine) as engine:
-            spec = replace(bench.spec, engine=view_of(engine))
-            own = replace(bench, engine=engine, spec=spec)
+        with powered(context.engine) as engine:
+            spec = replace(context.spec, engine=view_of(engine))
+            own = replace(context, engine=engine, spec=spec)
             self._cuts = _Cuts()
             try:
                 outcome = self._embedded(own) if spec.embedded else super().run(own)
@@ -95,37 +95,39 @@ class PowerCut(EngineFault):
         return self._cuts.words()
 
     def strike(
-        self, bench: Bench, crew: Crew, met: Callable[[], bool]
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
     ) -> tuple[int, Evidence, int]:
         """Cut, and start it again on what is left."""
         del met
-        await_moment(bench.engine, crew)
-        evidence = cast("PowerCuttable", bench.engine).power_cut()
-        in_flight = self._note(crew, evidence)
-        began_ns = crew.faults[-1].time_ns
-        come_back(cast("Engine", bench.engine))
+        await_weak_window(context.engine, clients)
+        evidence = cast("PowerCuttable", context.engine).power_cut()
+        in_flight = self._note(clients, evidence)
+        began_ns = clients.faults[-1].time_ns
+        come_back(cast("Engine", context.engine))
         return began_ns, evidence, in_flight
 
-    def _embedded(self, bench: Bench) -> Outcome:
+    def _embedded(self, context: ScenarioContext) -> Outcome:
         """The clients are the engine: they go with the power, and others come after them."""
-        engine = cast("SqliteEngine", bench.engine)
-        with bench.crew(self) as crew:
-            crew.instruments.extend(engine.instruments)
+        engine = cast("SqliteEngine", context.engine)
+        with context.clients(self) as clients:
+            clients.instruments.extend(engine.instruments)
             # They open the store when it is their turn: what is open at a cut is dead after it.
-            shape = bench.shape(self.name)
-            waiting = crew.hire(CLIENTS * self.rounds, shape=shape, lazy=True)
+            shape = context.shape(self.name)
+            waiting = clients.start(CLIENTS * self.rounds, shape=shape, lazy=True)
             for _ in range(len(waiting) // CLIENTS):
                 working = [waiting.pop() for _ in range(CLIENTS)]
                 for client in working:
                     client.go()
-                crew.until_acknowledged(bench.amount(40))
+                clients.until_acknowledged(context.amount(40))
                 evidence = engine.power_cut(functools.partial(_end, working))
-                in_flight = self._note(crew, evidence, dead=working)
-                bench.landed(self.fault, evidence.seen, in_flight=in_flight)
-            return bench.conclude(self, crew, self.kept)
+                in_flight = self._note(clients, evidence, dead=working)
+                context.landed(self.fault, evidence.seen, in_flight=in_flight)
+            return context.conclude(self, clients, self.kept)
 
-    def _note(self, crew: Crew, evidence: Evidence, dead: list[ClientProcess] | None = None) -> int:
-        in_flight = crew.lost_power(int(evidence.facts["at_ns"]), dead=dead or ())
+    def _note(
+        self, clients: ClientPool, evidence: Evidence, dead: list[ClientProcess] | None = None
+    ) -> int:
+        in_flight = clients.lost_power(int(evidence.facts["at_ns"]), dead=dead or ())
         self._cuts.add(evidence, in_flight)
         return in_flight
 

@@ -8,12 +8,12 @@ from typing import cast
 from holdfast.verify.engines.protocol import Engine, Evidence, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.faults.process import kill_tree
-from holdfast.verify.scenarios.base import Bench, Outcome
+from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.lines import EngineAtLine, Strike, Visits
 from holdfast.verify.scenarios.power import PowerCut, powered
 from holdfast.verify.spec import view_of
-from holdfast.verify.workload.crew import Crew
-from holdfast.verify.workload.zygote import Task
+from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.task_server import Task
 
 
 class PowerAtLine(EngineAtLine):
@@ -23,20 +23,20 @@ class PowerAtLine(EngineAtLine):
     about = "the power is cut at one line of the store after another"
     happened = "the power cut"
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """It has to be asked for, and needs what any power cut needs."""
-        return self.not_asked(bench) or PowerCut().reason_not(bench)
+        return self.not_asked(context) or PowerCut().reason_not(context)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """On an engine of its own, whose power can be cut."""
-        with powered(bench.engine) as engine:
-            spec = replace(bench.spec, engine=view_of(engine))
-            return super().run(replace(bench, engine=engine, spec=spec))
+        with powered(context.engine) as engine:
+            spec = replace(context.spec, engine=view_of(engine))
+            return super().run(replace(context, engine=engine, spec=spec))
 
-    def prepare(self, bench: Bench, crew: Crew) -> None:
+    def prepare(self, context: ScenarioContext, clients: ClientPool) -> None:
         """Whoever is the engine itself has to be started so that its power counts."""
-        if isinstance(bench.engine, SqliteEngine):
-            crew.instruments.extend(bench.engine.instruments)
+        if isinstance(context.engine, SqliteEngine):
+            clients.instruments.extend(context.engine.instruments)
 
     def end(self, engine: Engine) -> Evidence:
         """What was not on the engine's disk is gone; the application lives on elsewhere."""
@@ -44,7 +44,7 @@ class PowerAtLine(EngineAtLine):
 
     def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
         """Cut; an embedded store's own process is gone with the power."""
-        engine = visits.bench.engine
+        engine = visits.context.engine
         if not isinstance(engine, SqliteEngine):
             return super().begin(visits, struck, asking)
         crash, seen = visits.send(struck), ""

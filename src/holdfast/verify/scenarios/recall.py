@@ -7,9 +7,9 @@ from typing import Any, Final
 from holdfast.verify.faults.process import pause_tree
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome, Scenario
+from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.direct import run_probe
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.memories import CATCH_UP_S, NO_RECALL, K
 from holdfast.verify.workload.plan import Step, message
 from holdfast.verify.workload.process import ClientProcess
@@ -26,9 +26,9 @@ _NOT_CLAIMED: Final = "the target does not claim recallable"
 
 
 class _Recalls(Scenario):
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """Only who claims it is asked."""
-        return None if "recallable" in bench.claimed else _NOT_CLAIMED
+        return None if "recallable" in context.claimed else _NOT_CLAIMED
 
 
 class Recall(_Recalls):
@@ -38,9 +38,9 @@ class Recall(_Recalls):
     about = "what was said and remembered is asked for by meaning, and its index is lost"
     tests = ("recallable", "forgotten")
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """In one client: to load an embedding model takes longer than all the rest."""
-        return run_probe(self, bench, "recall")
+        return run_probe(self, context, "recall")
 
 
 class RecallAfterKill(_Recalls):
@@ -51,24 +51,26 @@ class RecallAfterKill(_Recalls):
     fault = "kill"
     tests = ("recallable",)
 
-    def run(self, bench: Bench) -> Outcome:
+    def run(self, context: ScenarioContext) -> Outcome:
         """One dies while it recalls or writes; another one asks."""
-        scope = f"{self.name}-{bench.seed}"
-        with bench.crew(self) as crew:
-            for client in crew.hire(scripts=[list(_writing(scope))]):
+        scope = f"{self.name}-{context.seed}"
+        with context.clients(self) as clients:
+            for client in clients.start(scripts=[list(_writing(scope))]):
                 if not client.ready or not client.ready["recalls"]:
-                    return Outcome(bench.unknown(self, NO_RECALL))
-                caught = self._kill(bench, crew, client)
-                found = self._asked(crew, scope, _acknowledged(client))
-                return Outcome([self._finding(caught, found, crew)], hung=crew.hung)
-            return Outcome(bench.unknown(self, crew.trouble[0]), hung=crew.hung)
+                    return Outcome(context.unknown(self, NO_RECALL))
+                caught = self._kill(context, clients, client)
+                found = self._asked(clients, scope, _acknowledged(client))
+                return Outcome([self._finding(caught, found, clients)], hung=clients.hung)
+            return Outcome(context.unknown(self, clients.trouble[0]), hung=clients.hung)
 
-    def _kill(self, bench: Bench, crew: Crew, client: ClientProcess) -> str | None:
+    def _kill(
+        self, context: ScenarioContext, clients: ClientPool, client: ClientProcess
+    ) -> str | None:
         """Some rounds later, inside whatever it does; None if it never was in anything."""
         client.go()
-        crew.until(
+        clients.until(
             lambda: _begun(client, "recall") > ROUNDS or not client.alive,
-            within_s=bench.bounds.recover_s,
+            within_s=context.bounds.recover_s,
         )
         for _ in range(ATTEMPTS_MAX if client.alive else 0):
             # Stopped first: otherwise what it is in may be over when the signal comes.
@@ -78,28 +80,30 @@ class RecallAfterKill(_Recalls):
                 break
             recorded = len(client.events)
             client.resume()
-            crew.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
+            clients.until(lambda: len(client.events) > recorded)  # noqa: B023 - awaited in this turn
         in_flight = [asked["f"] for asked in client.open.values()]
-        crew.kill(client)
-        bench.landed("kill", f"{client.name} was ended by SIGKILL", in_flight=len(in_flight))
+        clients.kill(client)
+        context.landed("kill", f"{client.name} was ended by SIGKILL", in_flight=len(in_flight))
         return in_flight[0] if in_flight else None
 
     @staticmethod
-    def _asked(crew: Crew, scope: str, names: list[str]) -> dict[str, dict[str, Any]]:
+    def _asked(clients: ClientPool, scope: str, names: list[str]) -> dict[str, dict[str, Any]]:
         """What a new client finds for each of these, once it had time to catch up."""
         steps = [Step("recall", scope, (name,), limit=K) for name in names]
         steps = [*steps[:1] * CATCH_UP_ASKS, *steps]
         answers: dict[str, dict[str, Any]] = {}
-        for reader in crew.hire(scripts=[steps]):
+        for reader in clients.start(scripts=[steps]):
             reader.go()
-            crew.until(lambda: not reader.alive, within_s=CATCH_UP_S)  # noqa: B023 - awaited here
+            clients.until(lambda: not reader.alive, within_s=CATCH_UP_S)  # noqa: B023 - awaited here
             asked = {e["op"]: e["messages"][0] for e in reader.events if e["type"] == "invoke"}
             for event in reader.events:
                 if event["type"] in ("ok", "fail", "info"):
                     answers[asked[event["op"]]] = event
         return answers
 
-    def _finding(self, caught: str | None, found: dict[str, dict[str, Any]], crew: Crew) -> Finding:
+    def _finding(
+        self, caught: str | None, found: dict[str, dict[str, Any]], clients: ClientPool
+    ) -> Finding:
         evidence = {"asked": len(found), "killed_in": caught}
         missing = [(name, answer) for name, answer in found.items() if not _is_in(name, answer)]
         short = [(name, answer) for name, answer in missing if not answer.get("behind")]
@@ -111,7 +115,7 @@ class RecallAfterKill(_Recalls):
                 f"the first is {message(name)['content']!r}: {seen}"
             )
             return Finding("recallable", Verdict.BROKEN, words, self.name, evidence)
-        why = crew.trouble[0] if crew.trouble else "no SIGKILL met it in an operation"
+        why = clients.trouble[0] if clients.trouble else "no SIGKILL met it in an operation"
         if missing:
             why = f"the index is {missing[0][1]['behind']} records behind, and says so"
         if missing or caught is None or not found:

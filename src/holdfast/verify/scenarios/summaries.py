@@ -6,10 +6,10 @@ from typing import Any
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Bench, Outcome
+from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.lines import CrashAtLine, Visits
 from holdfast.verify.workload import summaries
-from holdfast.verify.workload.crew import Crew
+from holdfast.verify.workload.client_pool import ClientPool
 
 
 class SummaryAtLine(CrashAtLine):
@@ -20,25 +20,25 @@ class SummaryAtLine(CrashAtLine):
     tests = ("recallable",)
     looks_at = "summarize"
 
-    def reason_not(self, bench: Bench) -> str | None:
+    def reason_not(self, context: ScenarioContext) -> str | None:
         """Only who claims it is asked, and only who keeps summaries can be."""
-        if "recallable" not in bench.claimed:
+        if "recallable" not in context.claimed:
             return "the target does not claim recallable"
-        return None if bench.about.get("summarizes") else summaries.NONE
+        return None if context.about.get("summarizes") else summaries.NONE
 
-    def operations(self, bench: Bench, found: dict[str, Any]) -> list[str]:
+    def operations(self, context: ScenarioContext, found: dict[str, Any]) -> list[str]:
         """Nothing else."""
-        del bench, found
+        del context, found
         return ["summarize"]
 
-    def conclude(self, bench: Bench, crew: Crew, visits: Visits) -> Outcome:
+    def conclude(self, context: ScenarioContext, clients: ClientPool, visits: Visits) -> Outcome:
         """The judge knows nothing of summaries: each visit has been judged by itself."""
-        del bench
-        crew.stop()
+        del context
+        clients.stop()
         stuck = [one for one in visits.findings() if one.verdict is Verdict.BROKEN]
-        return Outcome([self._finding(crew, visits), *stuck], hung=crew.hung)
+        return Outcome([self._finding(clients, visits), *stuck], hung=clients.hung)
 
-    def _finding(self, crew: Crew, visits: Visits) -> Finding:
+    def _finding(self, clients: ClientPool, visits: Visits) -> Finding:
         torn = [visit for visit in visits.visits if visit.torn]
         explored = sum(visit.proven for visit in visits.visits)
         evidence = {"points": visits.total, "explored": explored}
@@ -49,8 +49,8 @@ class SummaryAtLine(CrashAtLine):
             )
             return Finding("recallable", Verdict.BROKEN, words, self.name, evidence)
         stuck = [visit.stuck for visit in visits.visits if visit.stuck]
-        if stuck or crew.trouble or not explored:
-            why = [*stuck, *crew.trouble, visits.words()][0]
+        if stuck or clients.trouble or not explored:
+            why = [*stuck, *clients.trouble, visits.words()][0]
             return Finding("recallable", Verdict.UNKNOWN, f"{self.name}: {why}", self.name)
         kept = f"every message is told by one summary, {visits.words()} inside summarize()"
         return Finding("recallable", Verdict.KEPT, kept, self.name, evidence)

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.verify.claims import PROMISES, NotClaimed
+from holdfast.verify.claims import NotClaimed
+from holdfast.verify.promises import PROMISES
 from holdfast.verify.suite import (
     atomic,
     durable,

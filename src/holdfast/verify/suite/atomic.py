@@ -29,8 +29,8 @@ def test_no_reader_sees_part_of_a_batch(target: Target) -> None:
                 return
 
     session = new_session()
-    with peers(target, [write, read]) as crew:
-        events = finish(crew)
+    with peers(target, [write, read]) as clients:
+        events = finish(clients)
     with recorded(target, events) as reader:
         reader.read(session)
     judged("atomic", target, events)
@@ -45,10 +45,10 @@ def test_a_batch_is_whole_or_absent_after_sigkill_of_its_writer(target: Target) 
 
     sessions = [new_session() for _ in range(KILLED)]
     works = [lambda client, name=name: write(client, name) for name in sessions]
-    with peers(target, works) as crew:
-        listen(crew, lambda: all(peer.ended or peer.acks() > 1 for peer in crew))
-        faults = [peer.kill() for peer in crew]
-        events = [event for peer in crew for event in peer.events] + faults
+    with peers(target, works) as clients:
+        listen(clients, lambda: all(peer.ended or peer.acks() > 1 for peer in clients))
+        faults = [peer.kill() for peer in clients]
+        events = [event for peer in clients for event in peer.events] + faults
     with recorded(target, events) as reader:
         for session in sessions:
             reader.read(session)
@@ -62,7 +62,7 @@ def test_a_batch_that_is_refused_leaves_nothing(target: Target) -> None:
     with Client(target) as client:
         try:
             client.append(session, [turn("m.0"), turn("m.1"), bad])
-        except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
             said = f"raised {type(error).__name__}"
         else:
             said = "was acknowledged"

@@ -42,10 +42,10 @@ def test_messages_are_there_for_a_client_that_opens_later(target: Target) -> Non
 def test_messages_survive_sigkill_of_their_writers(target: Target) -> None:
     """Writers are killed in the middle of their work; every ack that they saw must hold."""
     session = new_session()
-    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
-        listen(crew, lambda: busy(crew))
-        faults = [peer.kill() for peer in crew]
-        events = [event for peer in crew for event in peer.events] + faults
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as clients:
+        listen(clients, lambda: busy(clients))
+        faults = [peer.kill() for peer in clients]
+        events = [event for peer in clients for event in peer.events] + faults
     with recorded(target, events) as reader:
         reader.read(session)
     judged("durable", target, events)
@@ -56,11 +56,11 @@ def test_messages_survive_sigkill_of_the_engine(target: Target) -> None:
     engine = killable(target)
     session = new_session()
     events: list[Event] = []
-    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
-        listen(crew, lambda: busy(crew))
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as clients:
+        listen(clients, lambda: busy(clients))
         engine.kill()
         events.append(Event("fault", time.monotonic_ns(), name="kill"))
-        for peer in crew:  # whether it has noticed or waits for an answer: it is done
+        for peer in clients:  # whether it has noticed or waits for an answer: it is done
             peer.kill()
             events += peer.events
     engine.start()
@@ -73,11 +73,11 @@ def test_messages_survive_a_power_cut(target: Target) -> None:
     """What was not on the disk is gone; every ack that was given before must hold."""
     engine = powered(target)
     session = new_session()
-    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as crew:
-        listen(crew, lambda: busy(crew))
+    with peers(target, [endless(session, f"w{number}") for number in range(WRITERS)]) as clients:
+        listen(clients, lambda: busy(clients))
 
         def end() -> None:
-            for peer in crew:
+            for peer in clients:
                 peer.kill()
 
         if server(target) is None:  # the writers are the engine, and go with the power
@@ -85,7 +85,7 @@ def test_messages_survive_a_power_cut(target: Target) -> None:
         else:
             cut = engine.power_cut()
             end()
-        events = [event for peer in crew for event in peer.events]
+        events = [event for peer in clients for event in peer.events]
     # An answer that came after the power had gone was given by nobody.
     dark_ns = int(cut.facts["at_ns"])
     events = [e if e.type == "invoke" or e.time_ns <= dark_ns else _unknown(e) for e in events]
@@ -122,8 +122,8 @@ def test_concurrent_writers_lose_nothing(target: Target) -> None:
         return lambda client: [client.append(session, [name]) for name in ids(prefix, 25)]
 
     session = new_session()
-    with peers(target, [work(f"w{number}") for number in range(WRITERS)]) as crew:
-        events = finish(crew)
+    with peers(target, [work(f"w{number}") for number in range(WRITERS)]) as clients:
+        events = finish(clients)
     with recorded(target, events) as reader:
         reader.read(session)
     judged("durable", target, events)
@@ -160,6 +160,6 @@ def endless(session: str, prefix: str) -> Work:
     return work
 
 
-def busy(crew: list[Peer]) -> bool:
+def busy(clients: list[Peer]) -> bool:
     """Whether each has seen enough acks for a fault to mean something, or has ended."""
-    return all(peer.ended or peer.acks() >= ACKS_BEFORE_FAULT for peer in crew)
+    return all(peer.ended or peer.acks() >= ACKS_BEFORE_FAULT for peer in clients)

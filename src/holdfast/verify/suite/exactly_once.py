@@ -49,8 +49,8 @@ def test_a_retry_from_another_client_is_known(target: Target) -> None:
 def test_of_simultaneous_tries_with_one_key_exactly_one_adds(target: Target) -> None:
     """Several processes make the same requests, each of them at the same moment."""
     session = new_session()
-    with mmap.mmap(-1, WRITERS) as progress, peers(target, _abreast(session, progress)) as crew:
-        events = finish(crew)
+    with mmap.mmap(-1, WRITERS) as progress, peers(target, _abreast(session, progress)) as clients:
+        events = finish(clients)
     with recorded(target, events) as reader:
         reader.read(session)
     judged("exactly-once", target, events)
@@ -64,10 +64,10 @@ def test_retries_for_a_killed_writer_add_what_is_missing_once(target: Target) ->
             client.append(session, [name], key=name)
 
     session = new_session()
-    with peers(target, [work]) as crew:
-        listen(crew, lambda: crew[0].ended or crew[0].acks() > KEYS)
-        fault = crew[0].kill()
-        events = [*crew[0].events, fault]
+    with peers(target, [work]) as clients:
+        listen(clients, lambda: clients[0].ended or clients[0].acks() > KEYS)
+        fault = clients[0].kill()
+        events = [*clients[0].events, fault]
     tried = [e.messages[0] for e in events if e.type == "invoke" and e.messages]
     with recorded(target, events) as client:
         for name in tried[-KEYS:]:

@@ -122,12 +122,12 @@ def test_no_crash_leaves_a_session_that_never_expires(target: Target) -> None:
         for _ in range(SESSIONS_MAX):
             client.append(new_session(), ["m"])
 
-    with peers(target, [work] * WRITERS) as crew:
-        for peer in crew:
+    with peers(target, [work] * WRITERS) as clients:
+        for peer in clients:
             listen([peer], lambda peer=peer: peer.ended or peer.acks() > 1)  # type: ignore[misc]
             peer.kill()
         end_s = time.monotonic() + ttl_s + LATE_S
-        last = [[e.session for e in peer.events if e.session][-1] for peer in crew]
+        last = [[e.session for e in peer.events if e.session][-1] for peer in clients]
     with Client(target) as client:
         left = set(last)
 

@@ -27,12 +27,12 @@ def test_a_client_sees_what_another_process_wrote(target: Target) -> None:
     """A process writes and ends while a reader stays open."""
     events: list[Event] = []
     session = new_session()
-    work = lambda client: client.append(session, ["m.1"])  # noqa: E731 - as a stranger would
-    with peers(target, [work], begin=False) as crew, recorded(target, events, 2) as reader:
+    work = lambda client: client.append(session, ["m.1"])  # noqa: E731 - as a user would
+    with peers(target, [work], begin=False) as clients, recorded(target, events, 2) as reader:
         reader.append(session, ["m.0"])
         reader.read(session)
-        crew[0].go()
-        events += finish(crew)
+        clients[0].go()
+        events += finish(clients)
         reader.read(session)
     with recorded(target, events, 3) as later:
         later.read(session)

@@ -54,8 +54,8 @@ def test_sessions_that_are_written_at_once_stay_apart(target: Target) -> None:
         ]
 
     sessions = [new_session() for _ in range(3)]
-    with peers(target, [work(session) for session in sessions]) as crew:
-        events: list[Event] = finish(crew)
+    with peers(target, [work(session) for session in sessions]) as clients:
+        events: list[Event] = finish(clients)
     with recorded(target, events) as reader:
         for session in sessions:
             reader.read(session)

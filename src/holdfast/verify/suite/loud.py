@@ -104,8 +104,8 @@ def test_a_full_disk_is_an_error(target: Target) -> None:
         for name in ids("m", APPENDS_MAX):
             client.append(session, [name], padding=PADDING)
 
-    with peers(target, [work]) as crew:
-        events = finish(crew)
+    with peers(target, [work]) as clients:
+        events = finish(clients)
     names = {e.op: e.messages for e in events if e.type == "invoke" and e.messages}
     acked = [names[e.op][0] for e in events if e.type == "ok" and e.op in names]
     _acks_hold(target, session, acked, "while the disk was full")

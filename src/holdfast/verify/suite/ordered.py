@@ -40,8 +40,8 @@ def test_every_read_shows_one_order(target: Target) -> None:
         ]
 
     session = new_session()
-    with peers(target, [work(f"w{number}") for number in range(3)]) as crew:
-        events = finish(crew)
+    with peers(target, [work(f"w{number}") for number in range(3)]) as clients:
+        events = finish(clients)
     with recorded(target, events) as reader:
         reader.read(session)
     judged("ordered", target, events)

@@ -1,6 +1,6 @@
 """Clients in processes of their own, so that they can be killed.
 
-A stranger's `open` is often a lambda over a fixture, which no fresh interpreter could import;
+A user's `open` is often a lambda over a fixture, which no fresh interpreter could import;
 only fork carries it across. A child forked from a process with threads may inherit a lock that
 nobody will release, so children are forked before a test starts any thread or opens any store,
 touch nothing but the target and two pipes, and leave by `_exit`: nothing that belongs to the
@@ -123,34 +123,34 @@ def peers(target: Target, works: Iterable[Work], *, begin: bool = True) -> Itera
 
     Open no store and start no thread before this. With `begin=False` each waits for its `go`.
     """
-    crew: list[Peer] = []
+    clients: list[Peer] = []
     try:
         # A number of 0 is for the parent's own client.
-        crew.extend(Peer(target, number, work) for number, work in enumerate(works, 1))
-        listen(crew, lambda: all(peer.ready or peer.ended for peer in crew))
-        for peer in crew:
+        clients.extend(Peer(target, number, work) for number, work in enumerate(works, 1))
+        listen(clients, lambda: all(peer.ready or peer.ended for peer in clients))
+        for peer in clients:
             if not peer.ready:
                 said = "; ".join(peer.errors)
                 pytest.fail(f"another process could not open the store: {said}", pytrace=False)
-        for peer in crew if begin else ():
+        for peer in clients if begin else ():
             peer.go()
-        yield crew
+        yield clients
     finally:
-        for peer in crew:
+        for peer in clients:
             peer.close()
 
 
-def listen(crew: list[Peer], enough: Callable[[], bool], *, within_s: float = WAIT_S) -> None:
+def listen(clients: list[Peer], enough: Callable[[], bool], *, within_s: float = WAIT_S) -> None:
     """Hear all of them until it is enough; a child that says nothing for too long is a failure."""
     deadline = time.monotonic() + within_s
     with selectors.DefaultSelector() as selector:
-        for peer in crew:
+        for peer in clients:
             if not peer.ended:
                 selector.register(peer, selectors.EVENT_READ, peer)
         while not enough():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                said = [f"{len(p.events)} events, {p.errors}" for p in crew]
+                said = [f"{len(p.events)} events, {p.errors}" for p in clients]
                 pytest.fail(f"clients did not answer within {within_s:g} s: {said}", pytrace=False)
             for key, _ in ready:
                 key.data.hear()
@@ -158,10 +158,10 @@ def listen(crew: list[Peer], enough: Callable[[], bool], *, within_s: float = WA
                     selector.unregister(key.fileobj)
 
 
-def finish(crew: list[Peer]) -> list[Event]:
+def finish(clients: list[Peer]) -> list[Event]:
     """Wait until all have done their work; their events."""
-    listen(crew, lambda: all(peer.ended for peer in crew))
-    return [event for peer in crew for event in peer.events]
+    listen(clients, lambda: all(peer.ended for peer in clients))
+    return [event for peer in clients for event in peer.events]
 
 
 def fork() -> int:

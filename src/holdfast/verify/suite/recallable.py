@@ -57,11 +57,11 @@ def test_an_index_catches_up_after_sigkill_of_the_writer(target: Target) -> None
             if number % 7 == 0:
                 client.recall(scope, "item.0")
 
-    with peers(target, [work]) as crew:
-        listen(crew, lambda: crew[0].acks() > 20)  # noqa: PLR2004 - some rounds of both
-        if not crew[0].kill().landed:
+    with peers(target, [work]) as clients:
+        listen(clients, lambda: clients[0].acks() > 20)  # noqa: PLR2004 - some rounds of both
+        if not clients[0].kill().landed:
             cannot("the writer was gone before it could be killed")
-        wrote = crew[0].acknowledged()
+        wrote = clients[0].acknowledged()
     with recalling(target) as client:
         found = [memories.missing(client, scope, name, name, memories.K) for name in wrote]
     _none([words for words in found if words is not None], f"after SIGKILL, of {len(wrote)}")
@@ -120,7 +120,7 @@ def test_every_message_is_told_by_one_summary(target: Target) -> None:
                 if len(client.history(session).messages) == begin:
                     client.append(session, memories.said(session, texts[begin : begin + 3]))
                 client.summarize(session)
-                _told(client, session, texts[: begin + 3])
+                _hold_summaries(client, session, texts[: begin + 3])
 
 
 def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> None:
@@ -138,7 +138,7 @@ def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> N
     with _summarizing(target) as client:
         for session in struck:
             client.summarize(session)
-            _told(client, session, turns, f"after SIGKILL inside it, {len(struck)} times")
+            _hold_summaries(client, session, turns, f"after SIGKILL inside it, {len(struck)} times")
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def _summarizing(target: Target) -> Iterator[Client]:
         yield client
 
 
-def _told(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
+def _hold_summaries(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
     words = summaries.wrong(client.summaries(session), texts)
     hold("recallable", not words, f"{when}: {words}")
 

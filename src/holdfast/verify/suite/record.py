@@ -79,7 +79,7 @@ class Recorded:
         self._sink(_at_now(invoke, op, self._process))
         try:
             answer = call()
-        except Exception as error:  # noqa: BLE001 - whatever a stranger's store raises is an answer
+        except Exception as error:  # noqa: BLE001 - whatever a user's store raises is an answer
             self.errors.append(f"{type(error).__name__}: {error}")
             answer = Event("fail" if self._client.is_definite(error) else "info", 0)
         answer = _at_now(answer, op, self._process)

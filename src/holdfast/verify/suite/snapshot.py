@@ -52,8 +52,8 @@ def test_a_read_during_writes_is_one_cut(target: Target) -> None:
             client.read(session, 10)
 
     session = new_session()
-    with peers(target, [write, read]) as crew:
-        events = finish(crew)
+    with peers(target, [write, read]) as clients:
+        events = finish(clients)
     with recorded(target, events) as reader:
         reader.read(session)
         reader.read(session, 10)

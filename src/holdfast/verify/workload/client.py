@@ -115,7 +115,7 @@ class Client:
         self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
         try:
             answer = self._perform(step)
-        except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
             self._failed(op, step, error)
             return False
         self._recorder.write("ok", op=op, **answer)
@@ -127,7 +127,7 @@ class Client:
         if surface is not None:
             try:
                 surface.close()
-            except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+            except Exception as error:  # noqa: BLE001 - a user's store may raise anything
                 self._recorder.write("note", because=f"close() raised {_words(error)}")
 
     def _perform(self, step: plan.Step) -> dict[str, Any]:
@@ -247,9 +247,9 @@ def main(path: str, pipe: int | None = None) -> int:
     warnings.simplefilter("ignore", StorageWarning)
     recorder = Recorder(job.events_fd if pipe is None else pipe)
     if job.serve:
-        from holdfast.verify.workload import zygote  # noqa: PLC0415 - it needs this module
+        from holdfast.verify.workload import task_server  # noqa: PLC0415 - it needs this module
 
-        return zygote.main(job, recorder)
+        return task_server.main(job, recorder)
     signal.setitimer(signal.ITIMER_REAL, job.life_s)
     leash = Leash()
     try:
@@ -259,7 +259,7 @@ def main(path: str, pipe: int | None = None) -> int:
         return 4
     try:
         client = Client(target, recorder, job)
-    except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
+    except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
         recorder.write("failed", stage="open", because=f"open() raised {_words(error)}")
         return 3
     modules = {"modules": sorted(sys.modules)} if job.look else {}
@@ -283,7 +283,7 @@ def _able(surface: plain.Client | None) -> dict[str, Any]:
 
 
 def _about(target: Target) -> dict[str, Any]:
-    """What the parent may not find out by itself: importing a stranger's module could hang it."""
+    """What the parent may not find out by itself: importing a user's module could hang it."""
     return {
         "name": target.name,
         "ttl_s": target.ttl_s,

@@ -206,7 +206,7 @@ def missing(
     while True:
         try:
             found = client.recall(scope, query, k=k)
-        except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
             return f"recall({query!r}) raised {type(error).__name__}: {error}"
         if text in found.texts:
             return None
@@ -222,17 +222,17 @@ def unforgotten(
 ) -> list[str]:
     """In words, what a scope still finds or tells of these texts although it was forgotten."""
     found = [(text, _texts(client, scope, text, k)) for text in texts]
-    told = client.summaries(scope) if client.summarizes else ()
+    summaries_left = client.summaries(scope) if client.summarizes else ()
     return [
         f"{text!r} was forgotten, and recall finds it" for text, seen in found if text in seen
-    ] + [f"a summary of what was forgotten is there: {one.text!r}" for one in told[:1]]
+    ] + [f"a summary of what was forgotten is there: {one.text!r}" for one in summaries_left[:1]]
 
 
 def _texts(client: plain.Client, scope: str, query: str, k: int) -> tuple[str, ...]:
     """What is found; nothing where it raises, as it may for a scope that is gone."""
     try:
         return client.recall(scope, query, k=k).texts
-    except Exception:  # noqa: BLE001 - a stranger's store may raise anything
+    except Exception:  # noqa: BLE001 - a user's store may raise anything
         return ()
 
 

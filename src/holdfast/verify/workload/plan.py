@@ -89,7 +89,7 @@ def message(name: str) -> dict[str, Any]:
 def name_of(message: Mapping[str, Any]) -> str:
     """The id of such a message, or the first word of its content where a store drops ids.
 
-    A stranger's store may give back anything; a history is UTF-8, so half a character is spelled
+    A user's store may give back anything; a history is UTF-8, so half a character is spelled
     out.
     """
     found = message.get("id")

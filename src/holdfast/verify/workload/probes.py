@@ -94,12 +94,12 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
         else:
             accepted.append((session, f"id.{number}"))
     tried = len(accepted)
-    wrong, words = _strangers(surface, accepted), "does not show its own message and no other"
+    wrong, words = _foreign(surface, accepted), "does not show its own message and no other"
     for greedy in (g for g in _GREEDY if g in dict(accepted) and not wrong):
         accepted.remove((greedy, dict(accepted)[greedy]))
         if _forgets(surface, greedy):
             words = f"was changed by forgetting {greedy!r}"
-            wrong = _strangers(surface, accepted)
+            wrong = _foreign(surface, accepted)
     names = [example["what"] for example in wrong]
     found = _finding("isolated", names, refused, words, f"{tried} odd session ids")
     yield found | {"examples": wrong[:EXAMPLES_MAX]}
@@ -109,7 +109,7 @@ def _forgets(surface: plain.Client, session: str) -> bool:
     """Forget a session; whether the store can forget is another promise's business."""
     try:
         surface.forget(session)
-    except Exception:  # noqa: BLE001 - a stranger's store may raise anything
+    except Exception:  # noqa: BLE001 - a user's store may raise anything
         return False
     return True
 
@@ -201,7 +201,7 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _strangers(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[dict[str, str]]:
+def _foreign(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[dict[str, str]]:
     """The sessions that do not show their own message and no other."""
     seen = [(session, name, _read(surface, session)) for session, name in accepted]
     return [

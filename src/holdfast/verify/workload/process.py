@@ -17,7 +17,7 @@ from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import kill_tree, resume_tree
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.workload.client import Job
-from holdfast.verify.workload.forge import Forge, Forked
+from holdfast.verify.workload.fork_server import Forked, ForkServer
 
 _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
@@ -32,11 +32,11 @@ class ClientProcess:
         job: Job,
         folder: Path,
         instruments: Sequence[Instrument] = (),
-        forge: Forge | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         """Start it. It opens its store at once, and waits for `go`.
 
-        It is forked where there is a forge and no instrument: those want a process from its start.
+        It is forked where there is a fork server and no instrument: those want a process from its start.
         """
         self.name = job.name
         self.events: list[dict[str, Any]] = []
@@ -56,13 +56,13 @@ class ClientProcess:
         os.set_blocking(self._pipe, False)
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
-            told = folder / f"{job.name}.job"
-            told.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
+            job_file = folder / f"{job.name}.job"
+            job_file.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
             with self._log.open("wb") as log:
                 self.process: Forked | subprocess.Popen[bytes] = (
-                    _start(told, theirs, log, instruments)
-                    if forge is None or instruments
-                    else forge.fork(told, theirs, log.fileno())
+                    _start(job_file, theirs, log, instruments)
+                    if fork_server is None or instruments
+                    else fork_server.fork(job_file, theirs, log.fileno())
                 )
         finally:
             os.close(theirs)
@@ -171,11 +171,11 @@ class ClientProcess:
 
 
 def _start(
-    told: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
+    job_file: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
 ) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(entry for entry in sys.path if entry)
     launch = Launch(
-        (sys.executable, "-m", "holdfast.verify.workload.client", str(told)),
+        (sys.executable, "-m", "holdfast.verify.workload.client", str(job_file)),
         {**os.environ, "PYTHONPATH": path},
     ).under(instruments)
     return subprocess.Popen(  # noqa: S603 - our own module

@@ -131,7 +131,7 @@ def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
         client = plain.Client(load_target(spec))
     except VerifyError as error:
         return {"reads": [], "unknown": str(error)}
-    except Exception as error:  # noqa: BLE001 - a stranger's open() may raise anything
+    except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
         return {"reads": [], "not_opened": f"open() raised {_words(error)}"}
     try:
         return {"reads": [_read(client, session) for session in sessions]}
@@ -142,7 +142,7 @@ def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
 def _read(client: plain.Client, session: str) -> dict[str, Any]:
     try:
         seen = client.history(session)
-    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+    except Exception as error:  # noqa: BLE001 - a user's store may raise anything
         return {"session": session, "error": _words(error)}
     numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
     names = [plan.name_of(message) for message in seen.messages]

@@ -276,7 +276,7 @@ def count(path: Path) -> int | None:
 
 
 def test_whoever_waits_through_a_cut_is_recorded_after_it(supply: TraceSupply):
-    """As clients do that are hired before and open their store after it."""
+    """As clients do that are started before and open their store after it."""
     launch = Launch(
         (
             *PYTHON,

@@ -24,7 +24,7 @@ from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.faults.power import kernel
@@ -157,7 +157,7 @@ class BlockSupply(Block):
     def _tear(self, dirty: list[int]) -> list[str]:
         """Whoever works here stops, and some of what is not synced reaches the disk."""
         others = [pid for pid in users_of(self.directory) if pid != os.getpid()]
-        keeper.signal_all(others, signal.SIGSTOP)
+        reaper.signal_all(others, signal.SIGSTOP)
         chance = random.Random(f"{self._torn}/{self._cuts}")  # noqa: S311 - a plan, not a secret
         done = []
         for file in chance.sample(dirty, min(len(dirty), chance.randint(1, _TORN_MAX))):

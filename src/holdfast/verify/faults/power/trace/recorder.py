@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven, VerifyError
-from holdfast.verify.engines import keeper
+from holdfast.verify.engines import reaper
 from holdfast.verify.engines.process import await_true
 from holdfast.verify.faults.power.trace import place
 from holdfast.verify.faults.power.trace.calls import Call, in_order, parse
 from holdfast.verify.faults.power.trace.disk import PAGE_BYTES, Disk
-from holdfast.verify.faults.power.trace.follow import Follower
 from holdfast.verify.faults.power.trace.operations import Kind, Operation, Sync, Write
+from holdfast.verify.faults.power.trace.replay import CallReplay
 from holdfast.verify.faults.power.trace.tree import Base, copy_base
 from holdfast.verify.instrument import Launch
 
@@ -104,7 +104,7 @@ class Recorder:
             f"--string-limit={_STRING_BYTES_MAX}",
             f"--raw={','.join(_RAW)}",
             "--signal=none",
-            f"--trace={','.join(f'?{name}' for name in Follower.traced)}",
+            f"--trace={','.join(f'?{name}' for name in CallReplay.traced)}",
             f"--output={self._scratch / f'trace-{next(self._numbers)}'}",
         )
         return Launch((*tracer, *launch.command), launch.environment)
@@ -121,11 +121,11 @@ class Recorder:
             raise FaultNotProven("power cut by trace: strace did not end after its process")
         if abs(clock_offset_ns() - self._offset_ns) > _CLOCK_ERROR_NS:
             raise FaultNotProven("power cut by trace: the clock of the machine was set meanwhile")
-        follower = Follower(str(self._root), self._base)
-        follower.follow(in_order(self._calls()))
+        replay = CallReplay(str(self._root), self._base)
+        replay.replay(in_order(self._calls()))
         settled = [Sync(at, at, None) for at in self._settled]
-        operations = sorted([*follower.operations, *settled], key=lambda done: done.at_ns)
-        return Recording(self._base, follower.kinds, operations, follower.unfinished)
+        operations = sorted([*replay.operations, *settled], key=lambda done: done.at_ns)
+        return Recording(self._base, replay.kinds, operations, replay.unfinished)
 
     def restart(self) -> None:
         """Begin anew: the directory holds something else from now on.
@@ -146,12 +146,12 @@ class Recorder:
         if not calls:
             words = "strace wrote nothing: is ptrace permitted here?"
             raise FaultNotProven(f"power cut by trace: {words}", operation="power")
-        return [c for c in calls if c.counts_ns > self._since_ns or c.name in Follower.lasting]
+        return [c for c in calls if c.counts_ns > self._since_ns or c.name in CallReplay.lasting]
 
     def _is_whole(self) -> bool:
         """A tracer ends after the last process that it traces; then its files are whole."""
         mark = os.fsencode(self._scratch / "trace-")
-        table = keeper.all_processes()
+        table = reaper.all_processes()
         tracers = {p.pid for p in table if p.state not in "ZX" and mark in _command_of(p.pid)}
         return tracers <= {_tracer_of(process.pid) for process in table}
 

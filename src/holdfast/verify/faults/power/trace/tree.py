@@ -102,8 +102,8 @@ def copy_base(live: Path, folder: Path) -> Base:
 
 def _kind(live: Path, folder: Path, path: str, status: os.stat_result) -> Kind:
     mode = stat.S_IMODE(status.st_mode)
-    ours = (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
-    owner = None if ours else (status.st_uid, status.st_gid)
+    mine = (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+    owner = None if mine else (status.st_uid, status.st_gid)
     if stat.S_ISDIR(status.st_mode):
         (folder / path).mkdir()
         return Kind("directory", mode, owner=owner)

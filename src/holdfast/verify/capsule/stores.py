@@ -1,4 +1,4 @@
-"""What a store says of its sessions, as JSON: our own with every field, a stranger's as it is."""
+"""What a store says of its sessions, as JSON: our own with every field, a user's as it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LATER: Final = {"mood": {"v": 3}}
 """A field that a later release may have."""
 
 
-class Ours:
+class HoldfastStore:
     """One of our stores."""
 
     keyed = rewrites = True
@@ -52,7 +52,7 @@ class Ours:
             if write.f == "forget":
                 self._store.forget(write.session)
                 continue
-            messages = [ours(message) for message in write.messages]
+            messages = [as_message(message) for message in write.messages]
             if write.f == "rewrite":
                 self._store.rewrite(write.session, messages)
             else:
@@ -71,7 +71,7 @@ class Ours:
             "state": found.state.value,
             "last": stat.last,
             "ttl_s": stat.ttl_s,
-            "messages": [_told(message) for message in found],
+            "messages": [_message_json(message) for message in found],
             "damaged": [each.seq for each in found.damaged],
         }
 
@@ -79,7 +79,7 @@ class Ours:
         """Append one message; returns it as it must be read back."""
         message = _more()
         ack = self._store.append(session, message)
-        return {**_told(message), "seq": ack.first}
+        return {**_message_json(message), "seq": ack.first}
 
     def retry(self, retry: dict[str, Any]) -> str:
         """Use a key again: what is wrong with the answer, or nothing."""
@@ -103,8 +103,8 @@ class Ours:
                 }
 
 
-class Theirs:
-    """A stranger's store, through the small surface that every store has."""
+class UserStore:
+    """A user's store, through the small surface that every store has."""
 
     rewrites = False
 
@@ -121,7 +121,7 @@ class Theirs:
                     self._client.forget(write.session)
                 else:
                     self._client.append(write.session, write.messages, key=write.key)
-            except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+            except Exception as error:  # noqa: BLE001 - a user's store may raise anything
                 refused.append(f"{write.f} {write.session!r}: {_words(error)}")
         return refused
 
@@ -161,7 +161,7 @@ class Theirs:
         return f"a retry with the key {retry['key']!r} added {added} messages" if added else ""
 
 
-def ours(turn: dict[str, Any]) -> Message:
+def as_message(turn: dict[str, Any]) -> Message:
     """A message of a capsule as our own class."""
     extra = {name: value for name, value in turn.items() if name not in plain.FIELDS}
     return Message(turn["role"], turn["content"], id=turn["id"], created_at=AT, extra=extra)
@@ -171,7 +171,7 @@ def _more() -> Message:
     return Message("user", "one more", id="capsule.more", created_at=AT)
 
 
-def _told(message: Message) -> dict[str, Any]:
+def _message_json(message: Message) -> dict[str, Any]:
     at = message.created_at
     return {
         "seq": message.seq,

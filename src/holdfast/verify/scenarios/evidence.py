@@ -51,10 +51,10 @@ def anomalies_json(
 
     `among` is everything that was found in this history: one read may lack many messages.
     """
-    told: dict[str, int] = {}
+    counted: dict[str, int] = {}
     for anomaly in anomalies:
-        told[anomaly.name] = told.get(anomaly.name, 0) + 1
-        whole = told[anomaly.name] <= WHOLE_MAX
+        counted[anomaly.name] = counted.get(anomaly.name, 0) + 1
+        whole = counted[anomaly.name] <= WHOLE_MAX
         yield {
             "name": anomaly.name,
             "promise": anomaly.promise,
@@ -200,9 +200,9 @@ def _place(history: History, lines: list[tuple[str, str]], name: str) -> int:
 
 def _line(history: History, name: str, mark: str) -> dict[str, Any]:
     """A message with its words; of one that nobody wrote only what the store called it."""
-    ours = plan.message(name) if name in history.writers else {"role": None, "content": None}
-    content = None if ours["content"] is None else ours["content"][:TEXT_CHARS_MAX]
-    return {"id": name[:TEXT_CHARS_MAX], "role": ours["role"], "content": content, "mark": mark}
+    sent = plan.message(name) if name in history.writers else {"role": None, "content": None}
+    content = None if sent["content"] is None else sent["content"][:TEXT_CHARS_MAX]
+    return {"id": name[:TEXT_CHARS_MAX], "role": sent["role"], "content": content, "mark": mark}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A client that forks: for each task a child that opens the store, and dies or waits at a line.
 
-    python -m holdfast.verify.workload.zygote JOB TASK      where it cannot fork
+    python -m holdfast.verify.workload.task_server JOB TASK      where it cannot fork
 
-Like the forge it has all imports already; besides, it says how each child ended. That is what
+Like the fork server it has all imports already; besides, it says how each child ended. That is what
 makes a crash at every line possible. Each line of standard input is a `Task`; the end of
 standard input ends it.
 """
@@ -28,7 +28,7 @@ from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 from holdfast.verify.workload.client import Client, Job, Recorder
-from holdfast.verify.workload.forge import import_all
+from holdfast.verify.workload.fork_server import import_all
 
 ASIDE: Final = "aside-"
 """Before the type of an event that is not for the judge."""
@@ -50,7 +50,7 @@ class Task:
     look: bool = False
     """Tell whose they are, and which modules it took to do the steps."""
     imports: list[str] = field(default_factory=list)
-    """Modules that the zygote itself shall have from now on: a fork imports what is missing anew."""
+    """Modules that this process shall have from now on: a fork imports what is missing anew."""
     point: list[Any] | None = None
     """File, line, hit: where to strike. None lets it pass."""
     strike: str = "kill-app"
@@ -89,8 +89,8 @@ def _fork(task: Task, job: Job, target: Target, recorder: Recorder) -> int:
 
 def _start(task: bytes, job: Job, recorder: Recorder) -> int:
     """A new process instead: slower, and safe where this one has threads."""
-    told = json.dumps(asdict(replace(job, events_fd=recorder.pipe)))
-    words = [sys.executable, "-m", __spec__.name, told, task.decode()]
+    job_json = json.dumps(asdict(replace(job, events_fd=recorder.pipe)))
+    words = [sys.executable, "-m", __spec__.name, job_json, task.decode()]
     return subprocess.run(words, pass_fds=(recorder.pipe,), check=False).returncode  # noqa: S603
 
 
@@ -103,7 +103,7 @@ def _requests() -> Iterator[bytes]:
 
 
 def _in_the_child(task: Task, job: Job, target: Target, recorder: Recorder) -> NoReturn:
-    """Do the task. It ends without any clean-up: what the zygote had is not this one's."""
+    """Do the task. It ends without any clean-up: what the server had is not this one's."""
     signal.setitimer(signal.ITIMER_REAL, task.life_s)
     try:
         _do(task, job, target, recorder)
@@ -170,10 +170,10 @@ def main(job: Job, recorder: Recorder) -> int:
     return 0
 
 
-def once(told: str, line: str) -> NoReturn:
+def once(job_json: str, line: str) -> NoReturn:
     """One task, in a process of its own."""
     warnings.simplefilter("ignore", StorageWarning)
-    job, task = Job(**json.loads(told)), Task(**json.loads(line))
+    job, task = Job(**json.loads(job_json)), Task(**json.loads(line))
     target = load_target(TargetSpec.from_json(job.spec))
     _in_the_child(task, job, target, Recorder(job.events_fd))
 

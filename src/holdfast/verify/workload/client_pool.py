@@ -16,7 +16,7 @@ from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
-from holdfast.verify.workload.forge import Forge
+from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape, Step
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.remains import Remains, remains_of
@@ -43,7 +43,7 @@ class Bounds:
     """No client lives longer, whatever happens to its parent."""
 
 
-class Crew:
+class ClientPool:
     """Clients of one scenario. Leaving the block ends every one of them.
 
     `trouble` says what went wrong with the clients themselves: one that hung, or died.
@@ -57,10 +57,10 @@ class Crew:
         name: str,
         seed: int,
         bounds: Bounds,
-        forge: Forge | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self.spec, self.name, self.seed, self.bounds = spec, name, seed, bounds
-        self.clients: list[ClientProcess] = []
+        self.processes: list[ClientProcess] = []
         self.faults: list[Event] = []
         self.trouble: list[str] = []
         self.hung = False
@@ -68,7 +68,7 @@ class Crew:
         """The times in which nothing that a client heard is worth anything."""
         self.instruments: list[Instrument] = []
         """What clients are started under, from the next one on."""
-        self._folder, self._forge = folder, forge
+        self._folder, self._fork_server = folder, fork_server
         self._numbers = itertools.count(1)
         self._moves: list[tuple[int, int]] = []
         self._remains: list[tuple[Remains, tuple[int, ...]]] = []
@@ -82,10 +82,10 @@ class Crew:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for client in self.clients:
+        for client in self.processes:
             client.end()
 
-    def hire(
+    def start(
         self,
         count: int = 1,
         *,
@@ -103,7 +103,7 @@ class Crew:
         Of `scripts` each gets a client of its own; otherwise there are `count`, all alike.
         One that did not open in time, or could not, is in `trouble` and not in the answer.
         """
-        told: dict[str, Any] = {
+        job_fields: dict[str, Any] = {
             "shape": None if shape is None else asdict(shape),
             "attempts": attempts,
             "probe": probe,
@@ -111,14 +111,16 @@ class Crew:
             "serve": serve,
             "look": look,
         }
-        hired = [
-            self._start(spec or self.spec, {"script": [s.to_json() for s in script], **told})
+        started = [
+            self._start_one(
+                spec or self.spec, {"script": [s.to_json() for s in script], **job_fields}
+            )
             for script in scripts or [()] * count
         ]
-        self.until(lambda: all(c.ready or c.failed or not c.alive for c in hired), "open")
-        return [client for client in hired if self._is_ready(client)]
+        self.until(lambda: all(c.ready or c.failed or not c.alive for c in started), "open")
+        return [client for client in started if self._is_ready(client)]
 
-    def _start(self, spec: TargetSpec, told: dict[str, Any]) -> ClientProcess:
+    def _start_one(self, spec: TargetSpec, job_fields: dict[str, Any]) -> ClientProcess:
         number = next(self._numbers)
         job = Job(
             spec=spec.to_json(),
@@ -126,10 +128,10 @@ class Crew:
             first_op=number * OPS_PER_CLIENT,
             life_s=self.bounds.life_s,
             seed=self.seed,
-            **told,
+            **job_fields,
         )
-        client = ClientProcess(job, self._folder, self.instruments, self._forge)
-        self.clients.append(client)
+        client = ClientProcess(job, self._folder, self.instruments, self._fork_server)
+        self.processes.append(client)
         return client
 
     def _is_ready(self, client: ClientProcess) -> bool:
@@ -154,7 +156,7 @@ class Crew:
         limit_s = limit_s if within_s is None else within_s
         begin, before = time.monotonic(), self._starved()
         while True:
-            for client in self.clients:
+            for client in self.processes:
                 client.read()
             if condition():
                 return True
@@ -167,7 +169,7 @@ class Crew:
         """Take in what the clients record, for so long."""
         end_s = time.monotonic() + for_s
         while True:
-            for client in self.clients:
+            for client in self.processes:
                 client.read()
             if time.monotonic() >= end_s:
                 return
@@ -175,13 +177,13 @@ class Crew:
 
     def _starved(self) -> dict[int, float]:
         """How long each client has waited for a processor so far."""
-        pids = [client.process.pid for client in self.clients]
+        pids = [client.process.pid for client in self.processes]
         return {pid: waited_for_cpu_s(pid) for pid in pids}
 
     def _conceded_s(self, before: dict[int, float], limit_s: float) -> float:
         """Whoever waits for a processor or a disk does not hang: a busy machine is no finding."""
         most_s = _STARVED_MAX * limit_s
-        if any(waits_for_disk(client.process.pid) for client in self.clients):
+        if any(waits_for_disk(client.process.pid) for client in self.processes):
             return most_s
         since = [waited_s - before.get(pid, 0.0) for pid, waited_s in self._starved().items()]
         return min(max(since, default=0.0), most_s)
@@ -194,14 +196,14 @@ class Crew:
 
     def acknowledged(self) -> int:
         """Appends acknowledged so far, by all."""
-        return sum(client.acknowledged for client in self.clients)
+        return sum(client.acknowledged for client in self.processes)
 
     def in_flight(self) -> list[int]:
         """Operations begun and not ended, by all."""
-        return [op for client in self.clients for op in client.open]
+        return [op for client in self.processes for op in client.open]
 
     def _working(self) -> bool:
-        return any(client.alive for client in self.clients)
+        return any(client.alive for client in self.processes)
 
     def kill(self, client: ClientProcess) -> int:
         """SIGKILL one client; how many operations it was in. They are closed where that is sure."""
@@ -242,7 +244,7 @@ class Crew:
         self._dark.append((since_ns, time.monotonic_ns()))
         caught = [
             (client, number)
-            for client in self.clients
+            for client in self.processes
             for number in [*client.open, *client.ended_since(since_ns)]
         ]
         self.note_fault("power", closes=tuple(op for client, op in caught if client in dead))
@@ -255,17 +257,17 @@ class Crew:
         """
         self._moves.append((time.monotonic_ns(), round(by_s * 1e9)))
 
-    def _told_ns(self, time_ns: int) -> int:
+    def _seen_ns(self, time_ns: int) -> int:
         """When it happened, in the time of the story."""
         moved = itertools.accumulate(by_ns for at_ns, by_ns in self._moves if at_ns <= time_ns)
         return time_ns + max(0, *moved, 0)
 
     def stop(self) -> None:
         """Let every client finish what it is in; one that cannot is killed, and noted."""
-        for client in self.clients:
+        for client in self.processes:
             client.stop()
         self.until(lambda: not self._working())
-        for client in self.clients:
+        for client in self.processes:
             if client.alive:
                 self._note_hang(client)
             elif not client.killed and client.process.returncode != 0 and not client.failed:
@@ -294,12 +296,12 @@ class Crew:
         """A new client reads every session whole, again and again until it is answered."""
         sessions = dict.fromkeys(
             event["session"]
-            for client in self.clients
+            for client in self.processes
             for event in client.events
             if event["type"] == "invoke"
         )
         script = [Step("history", session) for session in sessions]
-        for reader in self.hire(scripts=[script], attempts=_READ_ATTEMPTS):
+        for reader in self.start(scripts=[script], attempts=_READ_ATTEMPTS):
             reader.go()
             self.until(lambda: not reader.alive, within_s=self.bounds.recover_s)  # noqa: B023
             if reader.alive:
@@ -307,14 +309,14 @@ class Crew:
 
     def raw_events(self) -> Iterator[dict[str, Any]]:
         """What every client recorded, client by client."""
-        for client in self.clients:
+        for client in self.processes:
             client.read()
             yield from client.events
 
     def write(self, path: Path, header: Header) -> None:
         """The history of all of them, in the order of time."""
         events = [
-            _event({**self._seen(raw), "time_ns": self._told_ns(raw["time_ns"])})
+            _event({**self._seen(raw), "time_ns": self._seen_ns(raw["time_ns"])})
             for raw in self.raw_events()
             if raw["type"] in _EVENT_TYPES
         ]
@@ -328,8 +330,8 @@ class Crew:
         return {"type": "info", "time_ns": raw["time_ns"], "op": raw["op"]}
 
     def first_ready(self) -> dict[str, Any]:
-        """What the first client that opened the target told about it."""
-        for client in self.clients:
+        """What the first client that opened the target said about it."""
+        for client in self.processes:
             if client.ready:
                 return client.ready
         raise VerifyError("no client could open the target")

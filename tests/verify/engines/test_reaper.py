@@ -15,9 +15,9 @@ from tests.waiting import wait_until
 
 from holdfast.errors import EngineFailed
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines import keeper, start_engine
+from holdfast.verify.engines import reaper, start_engine
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.rundir import RunDir, _keeper
+from holdfast.verify.engines.rundir import RunDir, _reaper
 
 RUN = """
 import os, signal, sys, time
@@ -44,7 +44,7 @@ def _run(
 
 
 def _watches(kept_by: int) -> bool:
-    """Whether the keeper is past its own start: killed before that, a run is found dead at once."""
+    """Whether the reaper is past its own start: killed before that, a run is found dead at once."""
     for path in Path(f"/proc/{kept_by}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed after it was listed
             if "pidfd" in os.readlink(path):  # noqa: PTH115
@@ -64,11 +64,11 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
     kind: str, with_what: signal.Signals
 ) -> None:
     process, home, pid, kept_by = _run(kind, "time.sleep(60)")
-    tree = keeper.descendants([pid])
+    tree = reaper.descendants([pid])
     assert home.exists()
     process.send_signal(with_what)
     _finish(process)
-    wait_until(lambda: all(keeper.is_gone(each) for each in [*tree, kept_by]), within_s=15)
+    wait_until(lambda: all(reaper.is_gone(each) for each in [*tree, kept_by]), within_s=15)
     assert not home.exists()
 
 
@@ -76,7 +76,7 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
 def test_a_run_that_just_ends_leaves_nothing(then: str) -> None:
     process, home, pid, _ = _run("redis", then)
     _finish(process)
-    wait_until(lambda: keeper.is_gone(pid) and not home.exists(), within_s=15)
+    wait_until(lambda: reaper.is_gone(pid) and not home.exists(), within_s=15)
 
 
 def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
@@ -90,7 +90,7 @@ def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
     home, pid, _ = process.stdout.readline().split()
     os.killpg(process.pid, signal.SIGKILL)
     _finish(process)
-    wait_until(lambda: keeper.is_gone(int(pid)) and not Path(home).exists(), within_s=15)
+    wait_until(lambda: reaper.is_gone(int(pid)) and not Path(home).exists(), within_s=15)
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -106,8 +106,8 @@ def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive(
     process.kill()
     process.wait(20)
     try:
-        wait_until(lambda: keeper.is_gone(pid) and not home.exists(), within_s=15)
-        assert not keeper.is_gone(child)
+        wait_until(lambda: reaper.is_gone(pid) and not home.exists(), within_s=15)
+        assert not reaper.is_gone(child)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_keeper_that_was_killed_is_replaced_by_one_that_knows_everything() -> 
     second_home, second_pid = process.stdout.readline().split()
     process.kill()
     _finish(process)
-    wait_until(lambda: keeper.is_gone(pid) and keeper.is_gone(int(second_pid)), within_s=15)
+    wait_until(lambda: reaper.is_gone(pid) and reaper.is_gone(int(second_pid)), within_s=15)
     wait_until(lambda: not home.exists() and not Path(second_home).exists(), within_s=15)
 
 
@@ -167,18 +167,18 @@ def test_what_a_run_and_its_keeper_left_is_swept_by_the_next(tmp_path: Path) -> 
     process.kill()
     _finish(process)
     assert home.exists()
-    assert not keeper.is_gone(pid)
-    keeper.sweep(str(home.parent))
-    assert keeper.is_gone(pid)
+    assert not reaper.is_gone(pid)
+    reaper.sweep(str(home.parent))
+    assert reaper.is_gone(pid)
     assert not home.exists()
     (tmp_path / "holdfast-run-elsewhere-1-1-ab").mkdir()
     (tmp_path / "holdfast-run-odd").mkdir()
-    keeper.sweep(str(tmp_path))
+    reaper.sweep(str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 2, "what is not ours to judge stays"
 
 
 def test_the_directory_of_a_living_run_is_not_swept(redis_engine: RedisEngine) -> None:
-    keeper.sweep(str(redis_engine.data_dir.parent.parent))
+    reaper.sweep(str(redis_engine.data_dir.parent.parent))
     assert redis_engine.data_dir.exists()
     assert redis_engine.call("PING") == "PONG"
 
@@ -201,7 +201,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
     monkeypatch.setattr(RedisEngine, "_answers", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start_engine("redis", storage=tmp_path)
-    assert keeper.is_gone(pids[0])
+    assert reaper.is_gone(pids[0])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,8 +211,8 @@ def test_a_process_that_left_its_parent_is_found_by_its_directory(tmp_path: Path
     told = subprocess.run(
         ["/bin/sh", "-c", shell], stdout=subprocess.PIPE, check=True, text=True, timeout=10
     )
-    assert keeper.processes_of(str(run_dir.path)) == [int(told.stdout)]
+    assert reaper.processes_of(str(run_dir.path)) == [int(told.stdout)]
     run_dir.clear()
-    assert keeper.is_gone(int(told.stdout))
+    assert reaper.is_gone(int(told.stdout))
     assert not run_dir.path.exists()
-    assert str(run_dir.path) not in _keeper._lines
+    assert str(run_dir.path) not in _reaper._lines

@@ -1,6 +1,6 @@
 """A process that has imported what a target needs, and of which its clients are forked.
 
-    python -m holdfast.verify.workload.forge SOCKET MODULES.json
+    python -m holdfast.verify.workload.fork_server SOCKET MODULES.json
 
 A new process takes a quarter of a second and more until it has its imports; a fork takes
 milliseconds. The store itself is never opened here, only in the forks. Each request comes over
@@ -45,11 +45,11 @@ def _undisturbed() -> Iterator[None]:
 class Forked:
     """A client that was forked, as its parent would see one that was started."""
 
-    def __init__(self, forge: Forge, pid: int, leash: IO[bytes]) -> None:
+    def __init__(self, fork_server: ForkServer, pid: int, leash: IO[bytes]) -> None:
         self.pid = pid
         self.stdin: IO[bytes] | None = leash
         self.returncode: int | None = None
-        self._forge = forge
+        self._fork_server = fork_server
         self._pidfd = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
@@ -72,31 +72,31 @@ class Forked:
         if self.returncode is None and select.select([self._pidfd], [], [], timeout)[0]:
             with _undisturbed():
                 # Until it is asked for, it stays a zombie: its number is nobody else's.
-                self.returncode = self._forge.exit_code(self.pid)
+                self.returncode = self._fork_server.exit_code(self.pid)
                 os.close(self._pidfd)
         return self.returncode
 
 
-class Forge:
-    """The parent's end. `open_forge` returns None where clients cannot be forked."""
+class ForkServer:
+    """The parent's end. `open_fork_server` returns None where clients cannot be forked."""
 
     def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
         self._process, self._link = process, link
 
-    def fork(self, told: Path, pipe: int, log: int) -> Forked:
+    def fork(self, job_file: Path, pipe: int, log: int) -> Forked:
         """A client that does the job in this file."""
         with _undisturbed():
-            leash, ours = os.pipe()
+            leash, mine = os.pipe()
             try:
                 fds = array.array("i", [leash, pipe, log])
-                words = json.dumps({"fork": str(told)}).encode()
+                words = json.dumps({"fork": str(job_file)}).encode()
                 self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
             finally:
                 os.close(leash)
-            return Forked(self, self._answer()["pid"], os.fdopen(ours, "wb"))
+            return Forked(self, self._answer()["pid"], os.fdopen(mine, "wb"))
 
     def exit_code(self, pid: int) -> int:
-        """Of one that has ended; the forge is its parent."""
+        """Of one that has ended; the fork server is its parent."""
         self._link.send(json.dumps({"wait": pid}).encode())
         code: int = self._answer()["code"]
         return code
@@ -123,18 +123,18 @@ class Forge:
         return answer
 
 
-def open_forge(modules: Sequence[str], folder: Path) -> Forge | None:
-    """A forge that has these modules, which a client of the target was seen to need.
+def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
+    """A fork server that has these modules, which a client of the target was seen to need.
 
     None where a fork would not be as good as a new process.
     """
-    told = folder / "forge.json"
-    told.write_text(json.dumps(modules), "utf-8")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    modules_file = folder / "fork-server.json"
+    modules_file.write_text(json.dumps(modules), "utf-8")
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    with theirs, (folder / "forge.log").open("wb") as log:
+    with theirs, (folder / "fork-server.log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__, str(theirs.fileno()), str(told)],
+            [sys.executable, "-m", __name__, str(theirs.fileno()), str(modules_file)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -143,21 +143,21 @@ def open_forge(modules: Sequence[str], folder: Path) -> Forge | None:
             # numpy's linear algebra starts a thread for each further core when it is imported.
             env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
         )
-    forge = Forge(process, ours)
-    ours.settimeout(_READY_TIMEOUT_S)
+    fork_server = ForkServer(process, mine)
+    mine.settimeout(_READY_TIMEOUT_S)
     with contextlib.suppress(OSError, VerifyError):
-        if forge._answer()["ready"]:  # noqa: SLF001 - of this module
-            return forge
+        if fork_server._answer()["ready"]:  # noqa: SLF001 - of this module
+            return fork_server
     process.kill()
-    forge.close()
+    fork_server.close()
     return None
 
 
-def main(descriptor: str, told: str) -> int:
-    """Import, then fork a client for each request; returns in the forge, and in each fork."""
+def main(descriptor: str, modules_file: str) -> int:
+    """Import, then fork a client for each request; returns in the server, and in each fork."""
     link = socket.socket(fileno=int(descriptor))
     os.set_inheritable(link.fileno(), False)
-    import_all(json.loads(Path(told).read_text("utf-8")))
+    import_all(json.loads(Path(modules_file).read_text("utf-8")))
     # A thread does not come along in a fork, and may hold a lock for ever: then each is started.
     alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
     gc.freeze()  # what is shared with every fork is not written to by a collection in one

@@ -69,8 +69,8 @@ class _Thread:
     cwd: list[str] = field(default_factory=lambda: [""])
 
 
-class Follower:
-    """Follows calls on the directory `root`, given as the kernel names it.
+class CallReplay:
+    """Replays traced system calls on the directory `root`, given as the kernel names it.
 
     `FaultNotProven` where something reached a file on a way that no call shows.
     """
@@ -85,7 +85,7 @@ class Follower:
         self._sizes = dict(base.sizes)
         self._threads: dict[tuple[int, int], _Thread] = {}
 
-    def follow(self, calls: Iterable[Call]) -> None:
+    def replay(self, calls: Iterable[Call]) -> None:
         """Take calls in the order in which they count."""
         for call in calls:
             action = self._actions.get(call.name)

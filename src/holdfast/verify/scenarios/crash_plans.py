@@ -14,7 +14,7 @@ Answers = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class CrashPlan:
     """One operation of the store, in a session of its own.
 
     `before` ends with the operation in which the crash comes; `after` is done by another
@@ -26,7 +26,7 @@ class Steps:
     session: str
     before: tuple[Step, ...]
     after: tuple[Step, ...]
-    torn: Callable[[Steps, Answers], str] | None = None
+    torn: Callable[[CrashPlan, Answers], str] | None = None
 
     @property
     def aside(self) -> bool:
@@ -34,48 +34,48 @@ class Steps:
         return self.torn is not None
 
 
-NOWHERE: Final = Steps("", "", (), ())
+NOWHERE: Final = CrashPlan("", "", (), ())
 
 
-def course(operation: str, session: str, *, keyed: bool) -> Steps:
-    """The course of an append, a rewrite, a forget or a summary."""
+def crash_plan(operation: str, session: str, *, keyed: bool) -> CrashPlan:
+    """The plan of a crash in an append, a rewrite, a forget or a summary."""
     makers = {
         "append": _append, "rewrite": _rewrite, "forget": _forget, "summarize": _summarize,
     }  # fmt: skip
     return makers[operation](session, keyed)
 
 
-def _append(session: str, keyed: bool) -> Steps:
+def _append(session: str, keyed: bool) -> CrashPlan:
     """A turn is there; the next is torn off, asked for, sent again with its key, and followed."""
     first, struck, later = (_turn(session, part, keyed) for part in "abc")
     read = Step("history", session)
     again = (struck, read) if keyed else ()
-    return Steps("append", session, (first, struck), (read, *again, later, read))
+    return CrashPlan("append", session, (first, struck), (read, *again, later, read))
 
 
-def _forget(session: str, keyed: bool) -> Steps:
+def _forget(session: str, keyed: bool) -> CrashPlan:
     """Two turns are there; forgetting breaks off, is done again, and old requests come late."""
     first, second, later = (_turn(session, part, keyed) for part in "abc")
     read, forget = Step("history", session), Step("forget", session)
     late = (first, read) if keyed else ()
     after = (read, forget, read, *late, later, read)
-    return Steps("forget", session, (first, second, forget), after)
+    return CrashPlan("forget", session, (first, second, forget), after)
 
 
-def _rewrite(session: str, keyed: bool) -> Steps:
+def _rewrite(session: str, keyed: bool) -> CrashPlan:
     """Two turns are there; putting another in their place breaks off, and is done again."""
     first, second, new = (_turn(session, part, keyed) for part in "abc")
     read, rewrite = Step("history", session), Step("rewrite", session, new.messages)
     before = (first, second, rewrite)
-    return Steps("rewrite", session, before, (read, rewrite, read), rewrite_torn)
+    return CrashPlan("rewrite", session, before, (read, rewrite, read), rewrite_torn)
 
 
-def _summarize(session: str, keyed: bool) -> Steps:
+def _summarize(session: str, keyed: bool) -> CrashPlan:
     """One turn is summarized and the next is there; its summary breaks off, and is done again."""
     first, second = (_turn(session, part, keyed) for part in "ab")
     summarize, look = Step("summarize", session), Step("summaries", session)
     before = (first, summarize, second, summarize)
-    return Steps("summarize", session, before, (look, summarize, look), summary_torn)
+    return CrashPlan("summarize", session, before, (look, summarize, look), summary_torn)
 
 
 def _turn(session: str, part: str, keyed: bool) -> Step:
@@ -83,9 +83,9 @@ def _turn(session: str, part: str, keyed: bool) -> Step:
     return Step("append", session, (f"{name}.0", f"{name}.1"), key=name if keyed else None)
 
 
-def rewrite_torn(course: Steps, answers: Answers) -> str:
+def rewrite_torn(plan: CrashPlan, answers: Answers) -> str:
     """What is wrong with what was read after a rewrite broke off; empty where nothing is."""
-    *turns, rewrite = course.before
+    *turns, rewrite = plan.before
     old, new = [name for turn in turns for name in turn.messages], list(rewrite.messages)
     seen = [list(each["messages"]) for each in answers if "messages" in each]
     if seen and seen[0] not in (old, new):
@@ -95,10 +95,10 @@ def rewrite_torn(course: Steps, answers: Answers) -> str:
     return ""
 
 
-def summary_torn(course: Steps, answers: Answers) -> str:
+def summary_torn(plan: CrashPlan, answers: Answers) -> str:
     """What is wrong with the summaries after one broke off; empty where nothing is."""
     at_once, later = (summaries.parse(each["summaries"]) for each in answers if "summaries" in each)
-    names = [name for step in course.before for name in step.messages]
+    names = [name for step in plan.before for name in step.messages]
     texts = [str(message(name)["content"]) for name in names]
     if words := summaries.overlap(at_once) or summaries.repeated(at_once, texts):
         return words

@@ -15,7 +15,6 @@ from holdfast.verify.faults.power.trace.calls import (
     in_order,
     parse,
 )
-from holdfast.verify.faults.power.trace.follow import Follower
 from holdfast.verify.faults.power.trace.operations import (
     ROOT,
     Copy,
@@ -26,12 +25,13 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
+from holdfast.verify.faults.power.trace.replay import CallReplay
 from holdfast.verify.faults.power.trace.tree import Base
 
 NEW = 'openat(AT_FDCWD</d>, "a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3</d/a>'
 
 
-def follower(*threads: list[str]) -> Follower:
+def replay(*threads: list[str]) -> CallReplay:
     """Each thread's calls, `start end call`, in milliseconds; the directory is /d, and empty."""
     calls: list[Call] = []
     for number, lines in enumerate(threads):
@@ -41,13 +41,13 @@ def follower(*threads: list[str]) -> Follower:
             took = int(end) - int(start)
             text.append(f"0.{int(start):03}000000 {call} <0.{took:03}000000>".encode())
         calls += parse(text, (1, 100 + number))
-    found = Follower("/d", Base(Path("/nowhere")))
-    found.follow(in_order(calls))
+    found = CallReplay("/d", Base(Path("/nowhere")))
+    found.replay(in_order(calls))
     return found
 
 
 def operations(*threads: list[str]) -> list[Operation]:
-    return follower(*threads).operations
+    return replay(*threads).operations
 
 
 def writes(*threads: list[str]) -> list[tuple[int, bytes]]:
@@ -71,7 +71,7 @@ def test_a_call_that_never_returned_is_kept_apart_and_a_failed_one_is_dropped():
     ]
     [call] = parse(lines, (1, 1))
     assert (call.result, call.end_ns) == (None, NEVER_NS)
-    found = follower([f"1 2 {NEW}", '3 4 write(3</d/a>, "x", 1) = ?'])
+    found = replay([f"1 2 {NEW}", '3 4 write(3</d/a>, "x", 1) = ?'])
     assert [type(o) for o in found.operations] == [Names]
     assert [(o.offset, o.data) for o in found.unfinished if isinstance(o, Write)] == [(0, b"x")]
 
@@ -232,7 +232,7 @@ def test_a_write_that_waits_for_the_disk_is_marked():
 )
 def test_what_no_call_shows_leaves_the_verdict_unknown(call: str, words: str):
     with pytest.raises(FaultNotProven, match=words):
-        follower([f"1 2 {NEW}", f"3 4 {call}"])
+        replay([f"1 2 {NEW}", f"3 4 {call}"])
 
 
 def test_shared_memory_of_sqlite_has_no_part_in_it():

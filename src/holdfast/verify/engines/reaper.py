@@ -1,13 +1,13 @@
 """Ends what a run leaves behind: processes, shared memory and directories.
 
-Run as a program it is the keeper, a small process beside every process that starts engines.
+Run as a program it is the reaper, a small process beside every process that starts engines.
 It learns of each run directory before anything is started in it, and when its parent is
 gone, however it went, it ends every process of that directory and removes it. The kernel's
 parent-death signal cannot do this: it is tied to the *thread* that started the engine, does
 not reach the engine's own children, and removes no directory.
 
-This file stands alone and needs only the standard library, so that the keeper starts in
-milliseconds (`python -I -S keeper.py PID START`).
+This file stands alone and needs only the standard library, so that the reaper starts in
+milliseconds (`python -I -S reaper.py PID START`).
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def remove_segment(segment: int | None) -> None:
 
 
 def sweep(root: str) -> None:
-    """Clear the run directories in `root` whose owner, and its keeper, died.
+    """Clear the run directories in `root` whose owner, and its reaper, died.
 
     The owner is in the directory's name, with its pid namespace: what another container
     left in a shared directory is not ours to judge.
@@ -226,8 +226,8 @@ def _is_orphan(name: str) -> bool:
     return process is None or process.started != parts[2]
 
 
-class Keeper:
-    """What the keeper knows: run directories, and the processes named for each."""
+class Reaper:
+    """What the reaper knows: run directories, and the processes named for each."""
 
     def __init__(self) -> None:
         self.held: dict[str, set[tuple[int, str]]] = {}
@@ -256,19 +256,19 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent, started = int(sys.argv[1]), sys.argv[2]
-    keeper = Keeper()
+    reaper = Reaper()
     try:
         watch = os.pidfd_open(parent)
     except ProcessLookupError:
         watch = -1
     alive = read_process(parent)
     if watch >= 0 and alive and alive.started == started:
-        _listen(keeper, watch)
-    _drain(keeper)
-    keeper.clear()
+        _listen(reaper, watch)
+    _drain(reaper)
+    reaper.clear()
 
 
-def _listen(keeper: Keeper, watch: int) -> None:
+def _listen(reaper: Reaper, watch: int) -> None:
     buffer = b""
     while True:
         ready, _, _ = select.select([0, watch], [], [])
@@ -276,14 +276,14 @@ def _listen(keeper: Keeper, watch: int) -> None:
             chunk = os.read(0, 65536)
             *lines, buffer = (buffer + chunk).split(b"\n")
             for line in lines:
-                keeper.hear(line.decode("utf-8", "surrogateescape"))
+                reaper.hear(line.decode("utf-8", "surrogateescape"))
             if not chunk:
                 return
         elif watch in ready:
             return
 
 
-def _drain(keeper: Keeper) -> None:
+def _drain(reaper: Reaper) -> None:
     """Take in what the parent wrote before it died; a fork may hold the pipe open, so no wait."""
     os.set_blocking(0, False)
     rest = b""
@@ -291,7 +291,7 @@ def _drain(keeper: Keeper) -> None:
         while chunk := os.read(0, 65536):
             rest += chunk
     for line in rest.split(b"\n"):
-        keeper.hear(line.decode("utf-8", "surrogateescape"))
+        reaper.hear(line.decode("utf-8", "surrogateescape"))
 
 
 if __name__ == "__main__":
