@@ -29,6 +29,7 @@ from holdfast.commands import (
     Append,
     Command,
     Derive,
+    EraseRecord,
     Forget,
     ImportSession,
     Read,
@@ -95,6 +96,8 @@ class CommandSteps:
         return self._of_memory(command)
 
     def _of_memory(self, command: Command[Any]) -> Steps[Any]:
+        if isinstance(command, EraseRecord):
+            return self._erase_record(command)
         if isinstance(command, Derive):
             return self._derive(command)
         if isinstance(command, Search):
@@ -143,6 +146,11 @@ class CommandSteps:
         rows = yield from _ask(PRIMARY, self._requests.forget(command))
         yield from self._after_write([])
         return answers.removed(rows)
+
+    def _erase_record(self, command: EraseRecord) -> Steps[Any]:
+        rows = yield from _ask(PRIMARY, self._requests.erase_record(command))
+        yield from self._after_write([])
+        return answers.record_removed(rows)
 
     def _put(self, command: ImportSession) -> Steps[bool]:
         [(written,)] = yield from _ask(PRIMARY, self._requests.put(command))
