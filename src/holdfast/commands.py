@@ -29,6 +29,15 @@ SUBLOGS: Final = (b"", MEMORIES, SUMMARIES)
 """What stands before the name of a session in the name of each of its logs."""
 
 
+ERASED: Final = (
+    b'{"v":1,"crc":"d43b6d62","msg":{"id":"erased","role":"erased","content":null,"at":null}}'
+)
+"""The record that stands where a memory was erased: a readable one that carries nothing.
+
+It keeps the numbers of the others, and it is not taken for damage. It is in every store for ever.
+"""
+
+
 def sublogs_of(session: bytes) -> tuple[bytes, bytes]:
     """The logs beside a session: its memories, and its summaries.
 
@@ -121,6 +130,19 @@ class Forget(Command[Removed]):
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes
+
+
+@dataclass(slots=True)
+class EraseRecord(Command[Removed]):
+    """Put `ERASED` in the place of one visible record, and drop what an index here has of it.
+
+    Its number stays given and its key used. No `Extend` adds an entry of it any more.
+    """
+
+    operation: ClassVar[str] = "forget_memory"
+    writes: ClassVar[bool] = True
+    session: bytes
+    number: int
 
 
 @dataclass(slots=True)

@@ -140,6 +140,15 @@ class AsyncApi:
     def remember(self, *args: Any, **settings: Any) -> Ack:
         return self._run(self.store.remember(*args, **settings))
 
+    def memories(self, *args: Any, **settings: Any) -> History:
+        return self._run(self.store.memories(*args, **settings))
+
+    def forget_memory(self, scope: str, number: int) -> Erased:
+        return self._run(self.store.forget_memory(scope, number))
+
+    def summaries(self, session: str) -> History:
+        return self._run(self.store.summaries(session))
+
     def recall(self, *args: Any, **settings: Any) -> Recalled:
         return self._run(self.store.recall(*args, **settings))
 

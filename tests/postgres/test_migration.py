@@ -96,7 +96,7 @@ GRANTS = (
     "GRANT USAGE ON SCHEMA holdfast TO app",
     "GRANT SELECT ON holdfast.holdfast_schema TO app",
     "GRANT SELECT, INSERT, UPDATE ON holdfast.sessions TO app",
-    "GRANT SELECT, INSERT, DELETE ON holdfast.messages TO app",
+    "GRANT SELECT, INSERT, DELETE, UPDATE (record) ON holdfast.messages TO app",
     "GRANT SELECT, INSERT ON holdfast.keys TO app",
 )
 """As docs/howto/postgres.md lists them; a test holds the page to this."""

@@ -18,7 +18,15 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.commands import Command
 from holdfast.errors import Damaged, EngineUnreachable, HoldfastError, StoreClosed, UsageError
-from holdfast.recall.index_commands import Candidate, Erase, Extend, Position, ReadPosition, Search
+from holdfast.recall.index_commands import (
+    Candidate,
+    Erase,
+    EraseEntry,
+    Extend,
+    Position,
+    ReadPosition,
+    Search,
+)
 from holdfast.recall.vectors import unpack
 
 R = TypeVar("R")
@@ -27,7 +35,7 @@ PORT: Final = 8000
 REPLY_TIMEOUT_S: Final = 30.0
 _ASIDE_MAX: Final = 100
 _FORGOTTEN_MAX: Final = 10_000
-"""Forgotten logs of which something may still be on its way from another thread."""
+"""Forgotten logs, and erased records, of which something may still be on its way from another thread."""
 _OPENING: Final = threading.Lock()
 """Clients of one directory share an engine that Chroma hands out before it has started it, and
 ends while another takes it: one at a time comes or goes."""
@@ -54,6 +62,7 @@ class ChromaIndex:
         self._client: Any = None
         self._known: dict[bytes, tuple[Any, Position]] = {}
         self._forgotten: dict[bytes, int] = {}
+        self._erased: dict[tuple[bytes, int], None] = {}
         self._turn = threading.RLock()
         self._process = os.getpid()
         _driver()
@@ -110,10 +119,11 @@ class ChromaIndex:
         if not there.model:
             self.erase(Erase(command.session))
         collection = self._known_collection(command.session) or self._made(command.session)
-        if command.entries:
+        entries = [one for one in command.entries if (command.session, one.seq) not in self._erased]
+        if entries:
             collection.upsert(
-                ids=[str(entry.seq) for entry in command.entries],
-                embeddings=unpack([entry.vector for entry in command.entries]),
+                ids=[str(entry.seq) for entry in entries],
+                embeddings=unpack([entry.vector for entry in entries]),
             )
         position = Position(command.model, command.upto, command.floor)
         notes: dict[str, Any] = {"model": command.model, "mark": command.mark.hex()}
@@ -155,6 +165,19 @@ class ChromaIndex:
                 del self._forgotten[next(iter(self._forgotten))]
         if self._collection(command.session) is not None:
             self._opened().delete_collection(self._name(command.session))
+
+    def erase_entry(self, command: EraseEntry) -> None:
+        """Drop the vector of one record. What was read of it before must not be added any more."""
+        self._erased[command.session, command.number] = None
+        while len(self._erased) > _FORGOTTEN_MAX:
+            del self._erased[next(iter(self._erased))]
+        self.index_position(ReadPosition(command.session))
+        collection = self._known_collection(command.session)
+        if collection is None:  # there is none, or not as many entries as it notes: built anew
+            self.erase(Erase(command.session))
+            return
+        collection.delete(ids=[str(command.number)])
+        collection.modify(metadata={**collection.metadata, "entries": collection.count()})
 
     def _try(self, step: Callable[[ChromaIndex, Any], Any], command: Any) -> Any:
         try:
@@ -289,4 +312,5 @@ _STEPS: Final[dict[Any, Callable[[ChromaIndex, Any], Any]]] = {
     Extend: ChromaIndex.extend,
     Search: ChromaIndex.search,
     Erase: ChromaIndex.erase,
+    EraseEntry: ChromaIndex.erase_entry,
 }

@@ -123,3 +123,14 @@ class Erase(Command[None]):
     writes: ClassVar[bool] = True
     session: bytes
     upto: int = 0
+
+
+@dataclass(slots=True)
+class EraseEntry(Command[None]):
+    """Drop what an index outside the log's engine has of one record, which was erased."""
+
+    for_index: ClassVar[bool] = True
+    operation: ClassVar[str] = "forget_memory"
+    writes: ClassVar[bool] = True
+    session: bytes
+    number: int

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import operations
 from holdfast.commands import AsyncBackend, Backend
-from holdfast.model import Ack, Context, Recalled, Source
+from holdfast.model import Ack, Context, Erased, History, Recalled, Source
 from holdfast.runner import Index, Steps, execute, run_commands, run_commands_async
 
 if TYPE_CHECKING:
@@ -95,6 +95,45 @@ class LongTerm(_Memory):
         written = self._backend.execute(command)
         self._grown(command.session)
         return operations.ack(scope, written)
+
+    def memories(
+        self,
+        scope: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+    ) -> History:
+        """What was remembered in a scope, as messages with numbers of their own; see `history`.
+
+        Each one's `extra` has its `meta`, and `from`, its source, if it has them. What was erased
+        is not there; the numbers of the others stay the same.
+        """
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.memories(scope, limit, before, after)
+        return run_commands(steps, self._backend, self._index)
+
+    def forget_memory(self, scope: str, number: int) -> Erased:
+        """Erase one memory for good: its text, and what the index has of it. Nothing brings it back.
+
+        Its number is not given again, and its key stays used: a retry of the same `remember`
+        adds nothing. `.memories` is 1, or 0 if there was none of that number, which is no error.
+        """
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.forget_memory(scope, number, apart=self._index is not None)
+        return self._run(steps)
+
+    def summaries(self, session: str) -> History:
+        """The summaries of a session, oldest first; `extra["from"]` says which numbers each tells."""
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.summaries_of(session)
+        return run_commands(steps, self._backend, self._index)
 
     def recall(
         self,
@@ -222,6 +261,37 @@ class AsyncLongTerm(_Memory):
         written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(scope, written)
+
+    async def memories(
+        self,
+        scope: str,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+    ) -> History:
+        """See `Store.memories`."""
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.memories(scope, limit, before, after)
+        return await run_commands_async(steps, self._backend, self._index)
+
+    async def forget_memory(self, scope: str, number: int) -> Erased:
+        """See `Store.forget_memory`."""
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.forget_memory(scope, number, apart=self._index is not None)
+        return await self._run(steps)
+
+    async def summaries(self, session: str) -> History:
+        """See `Store.summaries`."""
+        from holdfast.recall import memory_operations
+
+        self._check_open()
+        steps = memory_operations.summaries_of(session)
+        return await run_commands_async(steps, self._backend, self._index)
 
     async def recall(
         self,

@@ -6,15 +6,17 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from holdfast import codec, limits, operations
 from holdfast.commands import (
+    ERASED,
     MEMORIES,
     Append,
     Derive,
+    EraseRecord,
     Facts,
     Forget,
     Read,
@@ -34,10 +36,20 @@ from holdfast.errors import (
     StoredDataError,
     UsageError,
 )
-from holdfast.model import Ack, Context, Hit, Message, Recalled, SessionState, Source
+from holdfast.model import (
+    Ack,
+    Context,
+    Erased,
+    History,
+    Hit,
+    Message,
+    Recalled,
+    SessionState,
+    Source,
+)
 from holdfast.recall import context as contexts
 from holdfast.recall import embedders, summaries
-from holdfast.recall.index_commands import Candidate, Erase, Search
+from holdfast.recall.index_commands import Candidate, Erase, EraseEntry, Search
 from holdfast.recall.indexing import (
     Work,
     catch_up,
@@ -108,6 +120,54 @@ def remember(
     record = codec.encode(Message("memory", text, extra=extra))
     digest = None if key is None else operations.key_digest(key)
     return Append(sublog, (record,), digest, None, ttl_ms)
+
+
+def memories(
+    scope: str, limit: int | None, before: int | None, after: int | None
+) -> Steps[History]:
+    """Of `Store.memories`."""
+    sublog, _ = sublogs_of(operations.session_bytes(scope))
+    return _beside(sublog, operations.read(scope, limit, before, after, None))
+
+
+def summaries_of(session: str) -> Steps[History]:
+    """Of `Store.summaries`."""
+    _, sublog = sublogs_of(operations.session_bytes(session))
+    return _beside(sublog, Read(sublog))
+
+
+def _beside(sublog: bytes, page: Read) -> Steps[History]:
+    """A page of a log beside a session without what was erased: read at one instant, as a whole."""
+    wanted = size = page.limit
+    while True:
+        cut: Slice = yield replace(page, session=sublog, limit=size)
+        rows = [row for row in cut.rows if row[1] != ERASED]
+        if size is None or wanted is None:
+            break
+        if len(rows) >= wanted or len(cut.rows) < size:
+            rows = rows[:wanted] if page.forward else rows[max(0, len(rows) - wanted) :]
+            break
+        size *= 2  # some of them were erased: more is read, again from the beginning
+    return operations.history(replace(cut, rows=rows))
+
+
+def forget_memory(scope: str, number: int, *, apart: bool) -> Steps[Erased]:
+    """Of `Store.forget_memory`; `apart`: the index is not in the log's engine, and comes after it."""
+    if operations.check_number(number, "number") is None:
+        raise UsageError("number must be a whole number, not None; nothing was sent")
+    sublog, _ = sublogs_of(operations.session_bytes(scope))
+    removed: Removed = yield EraseRecord(sublog, min(number, limits.NUMBER_MAX))
+    if apart:
+        try:
+            yield EraseEntry(sublog, number)
+        except HoldfastError as error:
+            raise OutcomeUnknown(
+                f"the memory is erased from the log for good, but not from its index ({error}). "
+                "Its vector is left there. Forget it again when the index is back",
+                operation="forget_memory",
+            ) from error
+        removed = replace(removed, scrubbed=False)
+    return operations.erased(scope, removed)
 
 
 def recall(
@@ -221,6 +281,8 @@ def _read(
 
 def _decoded(rows: Rows) -> Iterable[tuple[int, Message]]:
     for seq, record in rows:
+        if record == ERASED:
+            continue
         try:
             yield seq, codec.decode(record, seq)
         except StoredDataError:

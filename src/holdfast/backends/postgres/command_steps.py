@@ -29,6 +29,7 @@ from holdfast.commands import (
     Append,
     Command,
     Derive,
+    EraseRecord,
     Forget,
     ImportSession,
     Read,
@@ -96,6 +97,8 @@ class CommandSteps:
         return self._of_memory(command)
 
     def _of_memory(self, command: Command[Any]) -> Steps[Any]:
+        if isinstance(command, EraseRecord):
+            return self._erase_record(command)
         if isinstance(command, Derive):
             return self._derive(command)
         if isinstance(command, Search):
@@ -144,6 +147,11 @@ class CommandSteps:
         rows = yield from _ask(PRIMARY, self._statements.forget(command))
         yield from self._after_write([])
         return answers.removed(rows)
+
+    def _erase_record(self, command: EraseRecord) -> Steps[Any]:
+        rows = yield from _ask(PRIMARY, self._statements.erase_record(command))
+        yield from self._after_write([])
+        return answers.record_removed(rows)
 
     def _import_session(self, command: ImportSession) -> Steps[bool]:
         [(written,)] = yield from _ask(PRIMARY, self._statements.import_session(command))

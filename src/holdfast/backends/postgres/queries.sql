@@ -20,6 +20,9 @@ SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
+-- name: erase_record
+SELECT known, erased, bytes FROM {schema}.erase_record({namespace}, %b, {terms}, %b::bigint)
+
 -- name: import
 SELECT {schema}.put(
     {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,

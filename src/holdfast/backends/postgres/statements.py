@@ -16,6 +16,7 @@ from holdfast.commands import (
     Append,
     Command,
     Copy,
+    EraseRecord,
     ExportSession,
     Facts,
     Forget,
@@ -114,6 +115,10 @@ class Statements:
     def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
         return self._write("forget", "forget", command.session, *sublogs_of(command.session))
+
+    def erase_record(self, command: EraseRecord) -> Statement:
+        """See `EraseRecord`."""
+        return self._write("erase_record", command.operation, command.session, command.number)
 
     def import_session(self, command: ImportSession) -> Statement:
         """See `ImportSession`."""
@@ -230,6 +235,12 @@ def removed(rows: Rows) -> Removed:
         scrubbed=not any(known for known, _, _ in rows),
         memories=sum(count for _, count, _ in beside),
     )
+
+
+def record_removed(rows: Rows) -> Removed:
+    """The same for one record."""
+    [(known, count, size)] = rows
+    return Removed(0, size, scrubbed=not known, memories=count)
 
 
 def page(command: Read, rows: Rows) -> Slice:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import limits
+from holdfast.commands import ERASED
 
 _FOLDER: Final = Path(__file__).with_name("scripts")
 _BOUNDS: Final = re.compile(r"\b(NUMBER|TTL_MS|EXPIRES_MS)_MAX\b")
@@ -27,6 +28,7 @@ class Script:
 def _load(name: str, *parts: str) -> Script:
     texts = [_FOLDER.joinpath(f"{part}.lua").read_text("utf-8") for part in (*parts, name)]
     source = _BOUNDS.sub(lambda bound: str(getattr(limits, bound[0])), "\n".join(texts)).encode()
+    source = source.replace(b"ERASED_RECORD", b"'%b'" % ERASED)
     digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
     return Script(name, source, digest)
 
@@ -34,6 +36,7 @@ def _load(name: str, *parts: str) -> Script:
 APPEND: Final = _load("append", "head", "add")
 REWRITE: Final = _load("rewrite", "head", "add")
 FORGET: Final = _load("forget", "head")
+ERASE: Final = _load("erase", "head")
 READ: Final = _load("read", "head")
 STAT: Final = _load("stat", "head")
 EXPORT: Final = _load("export", "head")
@@ -48,6 +51,6 @@ POSITION: Final = _load("position", "head")
 EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
-    *(APPEND, REWRITE, FORGET, READ, STAT, EXPORT, IMPORT, STAGE),
+    *(APPEND, REWRITE, FORGET, ERASE, READ, STAT, EXPORT, IMPORT, STAGE),
     *(NUMBERS, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART),
 )

@@ -14,6 +14,7 @@ from holdfast.commands import (
     Command,
     Copy,
     Derive,
+    EraseRecord,
     ExportSession,
     Facts,
     Forget,
@@ -204,6 +205,17 @@ def _forget(command: Forget, keys: Keys) -> Request:
     )
 
 
+def _erase_record(command: EraseRecord, keys: Keys) -> Request:
+    return Request(
+        command.operation,
+        scripts.ERASE,
+        keys.session(command.session)[:WITHOUT_USED],
+        [b"%d" % command.number],
+        _removed,
+        writes=True,
+    )
+
+
 def _derive(command: Derive, keys: Keys) -> Request:
     _, sublog = sublogs_of(command.session)
     source = keys.session(command.session)
@@ -314,6 +326,7 @@ _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Request]]] = {
     Append: _append,
     Rewrite: _rewrite,
     Forget: _forget,
+    EraseRecord: _erase_record,
     Read: _read,
     StatSession: _stat,
     ExportSession: _export,

@@ -95,6 +95,14 @@ def remove(execute: Any, session: int) -> None:
         execute(SQL["remove_words"], (session,))
 
 
+def remove_entry(execute: Any, session: int, seq: int) -> None:
+    """Drop what the index has of one record."""
+    at = place(session, seq)
+    execute(SQL["remove_vectors"], (at, at))
+    execute(SQL["remove_sketches"], (at, at))
+    execute(SQL["remove_words_of"], (session, seq))
+
+
 def sweep(connection: apsw.Connection, session: int, entries_max: int) -> bool:
     """Free a bounded part of the index of a log that has expired; whether nothing is left."""
     if not connection.execute(SQL["disown"], (session,)).fetchall():

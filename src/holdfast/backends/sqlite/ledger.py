@@ -86,6 +86,11 @@ class Ledger(Tables):
         self.flush()
         return super().records(row, after=after, before=before, limit=limit, forward=forward)
 
+    def picked(self, row: Row, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Those of these records that are there, ascending."""
+        self.flush()
+        return super().picked(row, numbers)
+
     def sweep(self, now_ms: int, messages_max: int) -> bool:
         """Free the room of one expired session, which may be one that is remembered."""
         self.flush()

@@ -33,6 +33,12 @@ WHERE place > ?1 AND place < ?2 ORDER BY place ASC LIMIT ?3
 SELECT place & 0xffffffff, record FROM messages
 WHERE place IN (SELECT value FROM json_each(?1)) ORDER BY place
 
+-- name: replace_message
+UPDATE messages SET record = ?2 WHERE place = ?1
+
+-- name: move_totals
+UPDATE messages SET total = total + ?3 WHERE place BETWEEN ?1 AND ?2
+
 -- name: read_key
 SELECT first, last FROM keys WHERE session = ?1 AND digest = ?2
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast import limits
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import Row, Tables
 from holdfast.commands import (
+    MEMORIES,
     Append,
     Command,
     Copy,
     Derive,
+    EraseRecord,
     ExportSession,
     Facts,
     Forget,
@@ -150,6 +153,17 @@ def _erase(ledger: Ledger, name: bytes, now_ms: int) -> Facts | None:
     return visible
 
 
+def erase_record(
+    ledger: Ledger, command: EraseRecord, now_ms: int, _durability: Durability
+) -> Removed:
+    """Erase one record where it stands; the numbers of the others stay."""
+    row = ledger.session(command.session)
+    if row is None or not row.floor < command.number <= row.end_at(now_ms):
+        return Removed(0, 0, scrubbed=row is None)
+    size = ledger.erase_record(row, command.number)
+    return Removed(0, size or 0, scrubbed=False, memories=0 if size is None else 1)
+
+
 def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability) -> Position:
     """Add what the index keeps of some records, if it is where the caller saw it."""
     row = ledger.session(command.session)
@@ -162,6 +176,8 @@ def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability
     there = ledger.index_position(row)
     if there.upto != command.after or there.model not in {"", command.model}:
         return there
+    if command.session.startswith(MEMORIES):
+        command = replace(command, entries=ledger.not_erased(row, command.entries))
     ledger.add_entries(row, command)
     return Position(command.model, command.upto, row.floor)
 
@@ -279,6 +295,7 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Derive: derive,
     Extend: extend,
     Forget: forget,
+    EraseRecord: erase_record,
     ImportSession: import_session,
 }
 READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {

@@ -15,9 +15,9 @@ from holdfast import limits
 from holdfast.backends.queries import load_queries
 from holdfast.backends.sqlite import index
 from holdfast.backends.sqlite.index import place
-from holdfast.commands import TTL_KEEP, TTL_NEVER, Facts
+from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts
 from holdfast.model import SessionState
-from holdfast.recall.index_commands import Candidate, Extend, Position, Search
+from holdfast.recall.index_commands import Candidate, Entry, Extend, Position, Search
 
 SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
 
@@ -123,6 +123,23 @@ class Tables:
         places = [place(row.id, seq) for seq in numbers if row.floor < seq <= row.last]
         found: list[Any] = self._execute(SQL["picked"], (json.dumps(places),)).fetchall()
         return found
+
+    def erase_record(self, row: Row, seq: int) -> int | None:
+        """Put `ERASED` in the place of a record; the bytes it had, None if it was erased before."""
+        at, [(_, record)] = place(row.id, seq), self.picked(row, [seq])
+        if record == ERASED:
+            return None
+        more = len(ERASED) - len(record)
+        self._execute(SQL["replace_message"], (at, ERASED))
+        self._execute(SQL["move_totals"], (at, place(row.id, row.last), more))
+        row.bytes += more
+        index.remove_entry(self._execute, row.id, seq)
+        return len(record)
+
+    def not_erased(self, row: Row, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries of records that were not erased since they were read."""
+        records = dict(self.picked(row, [entry.seq for entry in entries]))
+        return [entry for entry in entries if records.get(entry.seq) != ERASED]
 
     def index_position(self, row: Row) -> Position:
         """How far the index of a log is."""

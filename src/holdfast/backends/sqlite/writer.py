@@ -14,7 +14,7 @@ from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.commands import Command, Forget
+from holdfast.commands import Command, EraseRecord, Forget
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 
@@ -25,6 +25,7 @@ SCRUB_POLL_S: Final = 0.002
 FRAMES_MAX: Final = 1000
 """So many pages in the -wal file, and they are folded in."""
 UNANSWERED: Final = object()
+ERASING: Final = (Forget, EraseRecord)
 
 
 class Pending:
@@ -162,7 +163,7 @@ class Writer:
                 pending.reply = statements.WRITES[type(command)](
                     self._ledger, command, now_ms, self._durability
                 )
-                self._forgot |= type(command) is Forget
+                self._forgot |= isinstance(command, ERASING)
             except HoldfastError as error:  # a decision: it was taken before anything changed
                 pending.error = error
         if time.monotonic() >= self._sweep_at_s:
@@ -187,7 +188,7 @@ class Writer:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
         self.frames = 0 if scrubbed else self.frames
         for pending in group:
-            if type(pending.command) is Forget and pending.error is None:
+            if isinstance(pending.command, ERASING) and pending.error is None:
                 pending.reply = replace(pending.reply, scrubbed=scrubbed)
 
     def _emptied(self, deadline_s: float) -> bool:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast import codec, transfer
-from holdfast.commands import sublogs_of
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import NotApplied, UsageError
 from holdfast.model import Message
@@ -134,7 +132,7 @@ class Client:
     @property
     def summarizes(self) -> bool:
         """Whether it keeps summaries that can be looked at."""
-        return self._is_holdfast or all(hasattr(self._store, n) for n in ("summarize", "summaries"))
+        return all(hasattr(self._store, name) for name in ("summarize", "summaries"))
 
     def remember(self, scope: str, text: str, *, key: str | None = None) -> None:
         """Have it keep a text for later questions."""
@@ -146,18 +144,7 @@ class Client:
 
     def summaries(self, session: str) -> tuple[Summary, ...]:
         """What it keeps of summaries of a session, whether or not it would show them."""
-        if self._is_holdfast:
-            return tuple(our_summaries(self._exported(session), session))
         return tuple(_summary(each) for each in self._wait(self._store.summaries(session)))
-
-    def _exported(self, session: str) -> list[str]:
-        async def lines() -> list[str]:
-            return [line async for line in self._store.export(prefix=session)]
-
-        if isinstance(self._store, AsyncStore):
-            listed: list[str] = self._wait(lines())
-            return listed
-        return list(self._store.export(prefix=session))
 
     def recall(self, scope: str, query: str, *, k: int) -> Found:
         """The texts that it finds for a question."""
@@ -205,21 +192,6 @@ class Client:
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.close()
-
-
-def our_summaries(lines: Iterable[str], session: str) -> Iterator[Summary]:
-    """The summaries of a session, out of an export of one of our stores."""
-    wanted = sublogs_of(session.encode("utf-8", "surrogatepass"))[1]
-    reader = transfer.Reader()
-    for line in lines:
-        moved = reader.feed(line)
-        if moved is None:
-            continue
-        reader.count(moved, written=True)
-        for seq, record in moved.copy.rows if moved.name == wanted else ():
-            message = codec.decode(record, seq)
-            made = message.extra["from"]
-            yield Summary(str(message.content), made["first"], made["last"])
 
 
 def _takes_key(method: Any) -> bool:
@@ -283,7 +255,9 @@ def _text(hit: Any) -> str:
 
 
 def _summary(found: Any) -> Summary:
-    """Take a dictionary, or an object, that has all three."""
+    """Take a dictionary, or an object, that has all three; or a message of ours."""
+    if isinstance(found, Message):
+        found = {**found.extra["from"], "text": found.content}
     names = ("text", "first", "last")
     if not isinstance(found, Mapping):
         found = {name: getattr(found, name, None) for name in names}

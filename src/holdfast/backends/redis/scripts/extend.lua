@@ -17,6 +17,16 @@ if (tonumber(at[2]) or 0) ~= tonumber(ARGV[2]) or (at[1] or ARGV[1]) ~= ARGV[1] 
     return { 'position', at[1] or '', at[2] or '0', at[3] or '0' }
 end
 
+-- Not what was erased since it was read; only memories can be.
+if string.sub(KEYS[1], -14) == ':memories:head' then
+    for place = #ARGV, 7, -1 do
+        local seq = struct.unpack('<I', ARGV[place])
+        if redis.call('LINDEX', KEYS[2], whole(seq - head.floor - 1)) == ERASED_RECORD then
+            table.remove(ARGV, place)
+        end
+    end
+end
+
 -- An entry: number (4 bytes), length of the vector (2), count of words (4), vector, words of 12.
 local function vector_of(entry)
     local _, size = struct.unpack('<IH', entry)
