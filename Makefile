@@ -10,7 +10,7 @@ help:            ## these lines
 
 setup: $(READY)  ## .venv with the holdfast command in it, and the system packages that tests need
 
-$(READY): pyproject.toml constraints.txt engines.lock scripts/setup scripts/install
+$(READY): pyproject.toml requirements.lock scripts/setup scripts/install
 	@scripts/setup
 
 run: $(READY)    ## the main job on the embedded default: every promise, under every fault
@@ -43,7 +43,7 @@ docs: $(READY)   ## the documentation site, in site/
 screenshots: $(READY) ## the pictures in docs/images, by a real browser
 	@$(BIN)/python scripts/screenshots.py
 
-pin:             ## write constraints.txt anew from the newest releases that fit
+pin:             ## renew requirements.lock from the newest releases that fit
 	@scripts/setup --pin
 
 clean:           ## remove what these commands made

@@ -1,7 +1,8 @@
-"""constraints.txt says one version of everything that pyproject.toml leads to."""
+"""requirements.lock says one version of everything that pyproject.toml leads to."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from packaging.requirements import Requirement
@@ -18,7 +19,7 @@ def lines(name: str) -> list[Requirement]:
 
 PINS = {
     canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
-    for pin in lines("constraints.txt")
+    for pin in lines("requirements.lock")
     if pin.marker is None or pin.marker.evaluate()
 }
 
@@ -42,13 +43,21 @@ def test_what_is_installed_is_what_is_pinned():
 
 
 def test_a_package_is_pinned_once_on_any_one_machine():
-    pins = lines("constraints.txt")
+    pins = lines("requirements.lock")
     here = [p for p in pins if p.marker is None or p.marker.evaluate()]
     twice = [name for name, n in Counter(canonicalize_name(p.name) for p in here).items() if n > 1]
     assert not twice
     assert all(str(pin.specifier).startswith("==") for pin in pins)
 
 
-def test_the_hashed_engines_have_the_same_versions():
-    for engine in lines("engines.lock"):
-        assert str(engine.specifier) == f"=={PINS[canonicalize_name(engine.name)]}", engine.name
+def test_every_file_that_set_up_installs_is_known_by_its_hash():
+    text = (ROOT / "requirements.lock").read_text("utf-8").replace("\\\n", " ")
+    pins = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(pins) > len(PINS) / 2
+    assert [line for line in pins if not re.search(r" --hash=sha256:[0-9a-f]{64}\b", line)] == []
+    setup = (ROOT / "scripts" / "setup").read_text("utf-8")
+    installs = re.findall(r"^scripts/install (.*)$", setup, re.MULTILINE)
+    assert installs == [
+        "--no-deps --require-hashes --requirement requirements.lock",
+        "--no-deps --no-build-isolation --editable .",
+    ]

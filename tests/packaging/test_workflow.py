@@ -37,4 +37,4 @@ def test_packages_are_kept_until_a_pin_changes():
     (cache,) = (step["with"] for step in JOB["steps"] if "cache" in step.get("uses", ""))
     for file in re.findall(r"'([\w.]+)'", cache["key"]):
         assert (ROOT / file).exists(), file
-    assert "constraints.txt" in cache["key"]
+    assert "requirements.lock" in cache["key"]

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import EngineUnreachable, Message, Refused, UsageError
-from holdfast.recall import vectors
+from holdfast.recall import embedders, vectors
 from holdfast.recall.embedders import MiniLM, OpenAIEmbedder, SentenceTransformerEmbedder
 from holdfast.recall.summaries import OpenAISummarizer
 from tests.recall.conftest import OpenAIServer
@@ -46,6 +46,24 @@ def test_equal_texts_give_equal_vectors_whatever_stands_beside_them(embedder: An
     assert near(embedder, "I like tea", "Tea is what I enjoy") > near(
         embedder, "I like tea", "The bus is late"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("hello world", [7592, 2088]),
+        ("日本語のテキスト", [1864, 1876, 1950, 1671, 30239, 30227, 30233, 30240]),
+        ("Привет", [1194, 16856, 10325, 25529, 15290, 22919]),
+        ("مرحبا", [1295, 17149, 29820, 29816, 25573]),
+        ("café", [7668]),
+        ("tab\t nl\n zero\u200b", [21628, 17953, 5717]),
+        ("[MASK] [unk] 🙂", [103, 1031, 4895, 2243, 1033, 100]),
+        ("a" * 300, [100]),
+    ],
+)
+def test_a_text_becomes_the_numbers_of_the_published_tokenizer(text: str, numbers: list[int]):
+    """Recorded with the `tokenizer.json` that is published with all-MiniLM-L6-v2."""
+    assert embedders._tokenizer().encode(text).ids == [101, *numbers, 102]
 
 
 def test_the_labelled_set_is_as_large_as_it_says():

