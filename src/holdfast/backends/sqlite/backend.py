@@ -31,7 +31,6 @@ from holdfast.backends.sqlite.durability import (
     CONTAINER_FILE_SYSTEMS,
     EXACT_FILE_SYSTEMS,
     durability_on,
-    file_system_here,
 )
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.pool import READERS_MAX, Pool
@@ -47,6 +46,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreClosed,
 )
+from holdfast.linux import file_system_of
 from holdfast.model import Durability
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ class Database:
         self, path: Path, namespace: bytes, *, create: bool, check: bool, busy_timeout_s: float
     ) -> None:
         self.connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
-        self.file_system = file_system_here(path)
+        self.file_system = file_system_of(path)
         self.durability = durability_on(self.file_system)
         try:
             exact_times = self.file_system in EXACT_FILE_SYSTEMS
