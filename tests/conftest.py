@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends.sqlite.durability import MEMORY_FILE_SYSTEMS, file_system_here
+from holdfast.backends.sqlite.durability import MEMORY_FILE_SYSTEMS
 from holdfast.errors import VerifyError
+from holdfast.linux import file_system_of
 from holdfast.verify.faults.power.block import BlockSupply
 from tests.daemon import daemon, docker_environment  # noqa: F401 - fixtures for every test
 
@@ -29,7 +30,7 @@ def can_cut() -> None:
 @pytest.fixture
 def disk_path(tmp_path: Path) -> Iterator[Path]:
     """A directory of its own on a disk, also where the system's temporary one is memory."""
-    if file_system_here(tmp_path) not in MEMORY_FILE_SYSTEMS:
+    if file_system_of(tmp_path) not in MEMORY_FILE_SYSTEMS:
         yield tmp_path
         return
     (ROOT / ".cache").mkdir(exist_ok=True)

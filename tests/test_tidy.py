@@ -6,8 +6,10 @@ import ast
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from token import NAME
 
 import pytest
 
@@ -223,3 +225,17 @@ def test_no_machine_path_or_pickle_in_the_source():
         assert "/home/" not in source
         if file.name != "errors.py":
             assert "pickle" not in source, f"{file}: records are JSON, never pickle"
+
+
+RETIRED_IN_VERIFY = {
+    "Crew", "crew", "hire", "Bench", "bench", "Order", "keeper", "Keeper", "forge", "Forge", "zygote",
+    "moments", "course", "courses", "Follower", "stranger", "told", "ours",
+}  # fmt: skip
+"""See the names that replaced them: ClientPool, ScenarioContext, CheckOptions, reaper, ForkServer."""
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "verify").rglob("*.py")), ids=module_name)
+def test_retired_names_of_the_kit_stay_retired(file: Path):
+    with file.open("rb") as source:
+        names = {token.string for token in tokenize.tokenize(source.readline) if token.type == NAME}
+    assert not RETIRED_IN_VERIFY & {file.stem, *(name.lstrip("_") for name in names)}

@@ -19,12 +19,8 @@ from holdfast import (
     Store,
     UsageError,
 )
-from holdfast.backends.sqlite.durability import (
-    SqliteSetup,
-    durability_on,
-    file_system,
-    file_system_here,
-)
+from holdfast.backends.sqlite.durability import SqliteSetup, durability_on
+from holdfast.linux import file_system_of, mount_of, parse_mounts
 from tests.contract.harness import say, texts
 from tests.sqlite.namespaces import run_in_namespace
 from tests.waiting import wait_until
@@ -138,7 +134,7 @@ def test_a_relative_url_and_a_percent_encoded_one(disk_path: Path, monkeypatch: 
 
 def test_memory_is_refused_as_a_disk_and_named_in_the_ack():
     shm = Path("/dev/shm")
-    assert file_system_here(shm) == "tmpfs", "this test needs the usual /dev/shm"
+    assert file_system_of(shm) == "tmpfs", "this test needs the usual /dev/shm"
     path = shm / f"holdfast-test-{os.getpid()}.db"
     try:
         with pytest.raises(Refused, match="tmpfs, which is memory and gone at power loss"):
@@ -154,6 +150,7 @@ MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 30 22 0:25 / /tmp rw shared:5 - tmpfs tmpfs rw
 31 22 0:26 / /srv/two\\040words rw - xfs /dev/vdb rw
+35 22 0:30 / /srv/größe rw - btrfs /dev/vde rw
 32 22 0:27 / /srv/over rw - ext4 /dev/vdc rw
 33 22 0:28 / /srv/over rw - overlay overlay rw
 34 22 0:29 / /tmp/deep ro - ext4 /dev/vdd ro
@@ -168,11 +165,14 @@ MOUNTS = """\
         ("/tmpx/x.db", "ext4"),
         ("/tmp/deep/x.db", "ext4"),
         ("/srv/two words/x.db", "xfs"),
+        ("/srv/größe/x.db", "btrfs"),
         ("/srv/over/x.db", "overlay"),
     ],
 )
 def test_the_file_system_is_that_of_the_nearest_mount(path: str, kind: str):
-    assert file_system(Path(path), MOUNTS.splitlines()) == kind
+    mount = mount_of(Path(path), parse_mounts(MOUNTS.splitlines()))
+    assert mount is not None
+    assert mount.kind == kind
 
 
 def test_only_memory_lowers_the_level():

@@ -14,9 +14,9 @@ from holdfast.backends.sqlite.durability import (
     CONTAINER_FILE_SYSTEMS,
     MEMORY_FILE_SYSTEMS,
     NETWORK_FILE_SYSTEMS,
-    file_system,
 )
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.linux import file_system_of
 from holdfast.verify.engines.listening import listening_inodes, open_names
 
 LOCAL: Final = ("127.0.0.1", "::1", "localhost")
@@ -43,11 +43,7 @@ class Process:
 
 def storage_of(path: Path, pid: int | None = None) -> Storage:
     """The storage of a path as this process sees it, or as that one does."""
-    table = Path(f"/proc/{'self' if pid is None else pid}/mountinfo")
-    kind = "unknown"
-    with contextlib.suppress(OSError), table.open(encoding="utf-8") as lines:
-        kind = file_system(path, lines)
-    return Storage(str(path), kind, is_temporary(path))
+    return Storage(str(path), file_system_of(path, pid), is_temporary(path))
 
 
 def is_temporary(path: Path) -> bool:

@@ -18,11 +18,12 @@ from typing import Any, Final, Protocol
 from holdfast._version import __version__
 from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError
+from holdfast.linux import file_system_of
 from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
-from holdfast.verify.engines.rundir import IN_MEMORY, file_system_of
+from holdfast.verify.engines.rundir import IN_MEMORY
 from holdfast.verify.judge import Verdict
 from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import (

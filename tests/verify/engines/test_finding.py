@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import EngineMissing, VerifyError
+from holdfast.linux import file_system_of
 from holdfast.verify.engines import binaries, find_engines, ports, start_engine
 from holdfast.verify.engines.binaries import _begins_with, choose_binary, find_binaries
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.rundir import file_system_of, root_of
+from holdfast.verify.engines.rundir import root_of
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_a_taken_port_fails_with_the_engines_own_words(
 
 
 def test_on_a_disk_it_runs_on_a_disk(postgres_engine_factory: EngineFactory) -> None:
-    from holdfast.verify.engines.rundir import file_system_of  # noqa: PLC0415 - one use
+    from holdfast.linux import file_system_of  # noqa: PLC0415 - one use
 
     assert file_system_of(postgres_engine_factory(storage="disk").data_dir) != "tmpfs"
 

@@ -23,7 +23,6 @@ from holdfast.backends.sqlite.durability import (
     EXACT_FILE_SYSTEMS,
     SqliteSetup,
     durability_on,
-    file_system_here,
 )
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.pool import READERS_MAX, Pool
@@ -40,6 +39,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreClosed,
 )
+from holdfast.linux import file_system_of
 
 R = TypeVar("R")
 RETURN_TIMEOUT_S: Final = 5.0
@@ -58,7 +58,7 @@ class Database:
         self, path: Path, namespace: bytes, *, create: bool, check: bool, busy_timeout_s: float
     ) -> None:
         self.connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
-        self.file_system = file_system_here(path)
+        self.file_system = file_system_of(path)
         self.durability = durability_on(self.file_system)
         try:
             exact_times = self.file_system in EXACT_FILE_SYSTEMS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -18,27 +17,6 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 EXACT_FILE_SYSTEMS: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 """Here a change of a folder is seen at once, in its time; others may remember an old one."""
 CONTAINER_FILE_SYSTEMS: Final = frozenset({"overlay", "aufs"})
-
-
-def file_system(path: Path, mountinfo: Iterable[str]) -> str:
-    """The type of the file system that holds a path, from the lines of /proc/self/mountinfo."""
-    best, kind = -1, "unknown"
-    for line in mountinfo:
-        before, _, after = line.partition(" - ")
-        mounted_on = before.split()[4].encode().decode("unicode_escape")
-        # Of two mounts on one point the later hides the earlier, hence >=.
-        if path.is_relative_to(mounted_on) and len(mounted_on) >= best:
-            best, kind = len(mounted_on), after.split()[0]
-    return kind
-
-
-def file_system_here(path: Path) -> str:
-    """The type of the file system that holds a path; `unknown` where /proc does not say."""
-    try:
-        with Path("/proc/self/mountinfo").open(encoding="utf-8") as lines:
-            return file_system(path, lines)
-    except OSError:
-        return "unknown"
 
 
 def durability_on(kind: str) -> Durability:

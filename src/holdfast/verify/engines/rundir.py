@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import VerifyError
+from holdfast.linux import file_system_of
 from holdfast.verify.engines import reaper
 from holdfast.verify.engines.providers import Storage
 
@@ -69,19 +70,6 @@ def root_of(storage: Storage) -> Path:
     if isinstance(storage, Path):
         return storage.absolute()
     return _memory_root() if storage == "memory" else _disk_root()
-
-
-def file_system_of(path: Path) -> str:
-    """Type of the file system that holds the path, such as `ext4` or `tmpfs`."""
-    best, kind = "", "unknown"
-    real = str(path.resolve())
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields, _, rest = line.partition(" - ")
-        mount = fields.split()[4]
-        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, rest.split()[0]
-    return kind
 
 
 def _memory_root() -> Path:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
+from holdfast.linux import mounts
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.process import tree, users_of
@@ -251,12 +252,8 @@ class _Adopted(SmallDisk):
 
 def _mount_of(path: Path) -> Path | None:
     """The small disk of ours that holds this path, if one does."""
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        fields, _, rest = line.partition(" - ")
-        mount = Path(fields.split()[4])
-        if rest.split()[1] == _SOURCE and (path == mount or mount in path.parents):
-            return mount
-    return None
+    small = [mount.point for mount in mounts() if mount.source == _SOURCE]
+    return next((point for point in small if path.is_relative_to(point)), None)
 
 
 def _free_bytes(path: Path) -> int:
