@@ -102,6 +102,26 @@ def test_an_answer_to_what_was_forgotten_is_not_kept(asked, client):
     assert person.texts() == []
 
 
+def test_a_model_remembers_nothing_of_what_was_forgotten_meanwhile(asked, client):
+    holder: dict[str, Any] = {}
+
+    def script(body):
+        results = [one for one in body["messages"] if one["role"] == "tool"]
+        if results:
+            holder["result"] = results[-1]["content"]
+            return said("Too late.")
+        holder["status"] = holder["person"].ask("POST", "/api/forget-all").status_code
+        return called("remember", text="The code of the safe is 4471")
+
+    asked.script = script
+    person = holder["person"] = client(asked.service)
+    heard = person.say("The code of the safe is 4471", KEY)
+    assert holder["status"] == 200
+    assert holder["result"] == "not remembered: the conversation was forgotten meanwhile"
+    assert heard[-1][0] == "gone"
+    assert person.get("/api/memories") == {"count": 0, "memories": []}
+
+
 def test_the_prompt_holds_what_was_told_in_another_conversation(asked, client):
     prompts = []
 

@@ -126,8 +126,10 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
         store.rewrite("s", say("c"))
         assert texts(store.history("s")) == ["c"]
         assert store.sessions() == ["s"]
+        store.remember("s", "likes tea")
+        assert store.forget_memory("s", 1).memories == 1
         lines = list(store.export())
-        assert store.load(lines).present == 1
+        assert store.load(lines).present == 2
         assert store.forget("s").messages == 1
         store.append("s", say("tea"))
     with holdfast.connect(url, embedder=Letters()) as store:

@@ -49,6 +49,45 @@ def store(folder: Path) -> Iterator[Store]:
         yield opened
 
 
+def vectors_of(folder: Path) -> list[str]:
+    """The numbers of all entries, by Chroma's own tables."""
+    with sqlite3.connect(folder / "chroma" / "chroma.sqlite3") as tables:
+        return sorted(number for (number,) in tables.execute("SELECT embedding_id FROM embeddings"))
+
+
+def test_an_erased_memory_leaves_chroma_and_no_late_indexer_brings_it_back(
+    store: Store, folder: Path
+):
+    store.remember("u", "likes OPS-882")
+    assert len(found(store, "OPS")) == 4
+    assert vectors_of(folder) == ["1", "1", "2", "2"]
+    erased = store.forget_memory("u", 1)
+    assert (erased.memories, erased.scrubbed) == (1, False)
+    assert vectors_of(folder) == ["1", "2", "2"], "the message 1 stays"
+    assert "likes OPS-881" not in found(store, "OPS-881")
+    assert store.index_lag("u") == 0, "the others stay indexed"
+
+    held, go_on = threading.Event(), threading.Event()
+    model = store._models.embedder
+    assert isinstance(model, Letters)
+
+    def wait(_call: int) -> None:
+        held.set()
+        assert go_on.wait(30)
+
+    model.before = wait
+    late = threading.Thread(target=store.reindex, args=("u",))
+    late.start()
+    assert held.wait(30)
+    assert store.forget_memory("u", 2).memories == 1
+    go_on.set()
+    late.join(30)
+    assert not late.is_alive()
+    model.before = lambda _call: None
+    assert sorted(found(store, "OPS")) == ["coffee", "tea"]
+    assert vectors_of(folder) == ["1", "2"]
+
+
 def test_log_and_index_stand_beside_each_other_and_no_text_is_in_chroma(store: Store, folder: Path):
     assert found(store, "coffee", k=1) == ["coffee"]
     assert found(store, "what is OPS-881", k=1) == ["likes OPS-881"]

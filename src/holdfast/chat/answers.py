@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -29,6 +30,8 @@ class Asked:
     key: str
     seq: int
     now: datetime
+    alone: Callable[[], AbstractAsyncContextManager[None]]
+    """Nobody else writes memories of this person meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,12 @@ def source_of(memory: Message) -> tuple[str, int]:
         return "", 0
     conversation, seq = made.get("conversation", ""), made.get("seq", 0)
     return str(conversation), seq if isinstance(seq, int) else 0  # a loaded file may hold anything
+
+
+async def is_there(store: AsyncStore, session: str, seq: int) -> bool:
+    """Whether a message has not been forgotten."""
+    page = await store.history(session, after=seq - 1, before=seq + 1)
+    return bool(page.messages or page.damaged)
 
 
 def call_and_result(call_id: str, query: str, looked: Looked) -> tuple[Message, Message]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 
 from holdfast.chat import bounds
-from holdfast.chat.answers import Asked, Delta, Looked, Made, found_text, look
+from holdfast.chat.answers import Asked, Delta, Looked, Made, found_text, is_there, look
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Message
 
@@ -208,7 +208,11 @@ async def _carry_out(asked: Asked, call: dict[str, Any]) -> tuple[Message, Looke
 async def _remember(asked: Asked, text: str, call: str) -> str:
     made = {"conversation": asked.conversation, "seq": asked.seq}
     memory = Message("memory", text, extra={"from": made})
-    ack = await asked.store.append(
-        asked.person.memory, memory, key=f"{asked.conversation}/{asked.key}/{call}"
-    )
+    session = asked.person.session(asked.conversation)
+    async with asked.alone():  # a forget is before it, and the message is gone; or after it
+        if not await is_there(asked.store, session, asked.seq):
+            return "not remembered: the conversation was forgotten meanwhile"
+        ack = await asked.store.append(
+            asked.person.memory, memory, key=f"{asked.conversation}/{asked.key}/{call}"
+        )
     return f"remembered, {ack.durability.name}"

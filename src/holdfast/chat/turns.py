@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any, Final
 
 from holdfast.chat import bounds
-from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, source_of
+from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, is_there, source_of
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
 from holdfast.contract import AsyncStore
@@ -116,7 +117,7 @@ class Turns:
         message = Message("user", sent.text, extra={"key": sent.key})
         async with self.alone(person):
             ack = await store.append(session, message, key=sent.key)
-            if ack.repeated and not await _is_there(store, session, ack.first):
+            if ack.repeated and not await is_there(store, session, ack.first):
                 return Saved(ack, (), gone=True)
             noticed = tuple(memories_in(sent.text))
             if noticed:
@@ -165,7 +166,8 @@ class Turns:
         zone = timezone(timedelta(minutes=sent.utc_offset_minutes))
         now = datetime.now(UTC).astimezone(zone)
         seq = saved.ack.first
-        asked = Asked(store, person, sent.conversation, sent.text, sent.key, seq, now)
+        alone = partial(self.alone, person)
+        asked = Asked(store, person, sent.conversation, sent.text, sent.key, seq, now, alone)
         async for piece in self.answerer.answer(asked):
             if isinstance(piece, Delta):
                 await running.tell("delta", text=piece.text)
@@ -221,11 +223,6 @@ async def append_answer(asked: Asked, session: str, messages: tuple[Message, ...
         except Conflict:
             continue
     raise Conflict("the conversation changed at each try; the answer is not saved. Ask again")
-
-
-async def _is_there(store: AsyncStore, session: str, seq: int) -> bool:
-    page = await store.history(session, after=seq - 1, before=seq + 1)
-    return bool(page.messages or page.damaged)
 
 
 async def _answer_to(store: AsyncStore, session: str, key: str, seq: int) -> list[Message]:
