@@ -23,9 +23,9 @@ RUN = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from holdfast.verify.engines import start_engine
-from holdfast.verify.engines.rundir import _keeper
+from holdfast.verify.engines.rundir import _reaper
 engine = start_engine(sys.argv[1], storage=sys.argv[2])
-print(engine.data_dir.parent, engine.pid, _keeper._pid, flush=True)
+print(engine.data_dir.parent, engine.pid, _reaper._pid, flush=True)
 {then}
 """
 
@@ -144,10 +144,10 @@ def test_the_end_of_a_fork_ends_nothing(redis_engine: RedisEngine) -> None:
     assert redis_engine.call("PING") == "PONG"
 
 
-def test_a_keeper_that_was_killed_is_replaced_by_one_that_knows_everything() -> None:
+def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_everything() -> None:
     then = (
-        "os.kill(_keeper._pid, 9)\n"
-        "os.waitid(os.P_PID, _keeper._pid, os.WEXITED | os.WNOWAIT)\n"
+        "os.kill(_reaper._pid, 9)\n"
+        "os.waitid(os.P_PID, _reaper._pid, os.WEXITED | os.WNOWAIT)\n"
         "second = start_engine('redis')\n"
         "print(second.data_dir.parent, second.pid, flush=True)\n"
         "time.sleep(60)"
@@ -161,7 +161,7 @@ def test_a_keeper_that_was_killed_is_replaced_by_one_that_knows_everything() -> 
     wait_until(lambda: not home.exists() and not Path(second_home).exists(), within_s=15)
 
 
-def test_what_a_run_and_its_keeper_left_is_swept_by_the_next(tmp_path: Path) -> None:
+def test_what_a_run_and_its_reaper_left_is_swept_by_the_next(tmp_path: Path) -> None:
     process, home, pid, kept_by = _run("redis", "time.sleep(60)")
     os.kill(kept_by, signal.SIGKILL)
     process.kill()
