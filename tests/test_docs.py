@@ -14,13 +14,16 @@ from tests.plugins import WITHOUT_OTHERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?:(python|bash)|\w+ title=\"([\w.]+)\")\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 NEEDS_DOCKER = ("docker", "compose")
 NOT_RUN = ("pip install", "make ", "sudo ", "docker ", "git ")
 
 
-def blocks(page: Path) -> list[tuple[str, str]]:
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Language, or else the name of the file that it is; and the text."""
     return BLOCK.findall(page.read_text("utf-8"))
 
 
@@ -30,14 +33,22 @@ def name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
 def test_the_examples_of_a_page_work(page: Path, disk_path: Path, request: pytest.FixtureRequest):
-    """Python blocks of a page continue one another; commands run after what stands above them."""
+    """Python blocks of a page continue one another; commands run after what stands above them.
+
+    A block with a title is a file of that name.
+    """
     run_to = 0
     if any(word in page.name for word in NEEDS_DOCKER):
         request.getfixturevalue("daemon")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     program: list[str] = []
-    for language, text in blocks(page):
-        if language == "python":
+    again = disk_path / "again"
+    again.mkdir()
+    for language, title, text in blocks(page):
+        if title:
+            for folder in (disk_path, again):
+                (folder / title).write_text(text, "utf-8")
+        elif language == "python":
             program.append(text)
         else:
             if run_to < len(program):
@@ -47,13 +58,7 @@ def test_the_examples_of_a_page_work(page: Path, disk_path: Path, request: pytes
                 if line.strip() and not line.startswith(NOT_RUN):
                     _run(["bash", "-euc", line], disk_path, path)
     if run_to < len(program):
-        _run_python(program, _fresh(disk_path), path)
-
-
-def _fresh(folder: Path) -> Path:
-    inner = folder / "again"
-    inner.mkdir()
-    return inner
+        _run_python(program, again, path)
 
 
 def _run_python(program: list[str], folder: Path, path: str) -> None:

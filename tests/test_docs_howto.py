@@ -20,7 +20,7 @@ from holdfast.doctor.tally import Tally
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w+)(?: title=\"[\w.]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RESULTS = ROOT / "docs" / "results" / "durability.md"
 
 

@@ -78,7 +78,7 @@ def store_options(command: Any) -> Any:
     )(command)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="For machines.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 engine_option = click.option(
     "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."
 )
@@ -93,8 +93,8 @@ def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> It
 
 @main.command()
 @store_options
-@click.option("--prefix", default="", help="Only ids that begin so.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("--prefix", default="", help="Only ids starting with this.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of results.")
 @json_option
 def sessions(url: str, namespace: str, prefix: str, limit: int | None, *, as_json: bool) -> None:
     """List live sessions, with their sizes and when they expire."""
@@ -117,7 +117,7 @@ def _names(store: Store, prefix: str, limit: int | None) -> Iterator[str]:
 @main.command()
 @click.argument("session")
 @store_options
-@click.option("--limit", type=click.IntRange(0), help="The newest so many.")
+@click.option("--limit", type=click.IntRange(0), help="Number of messages: the newest.")
 @click.option("--before", type=click.IntRange(0), help="Only numbers below this one.")
 @click.option("--after", type=click.IntRange(0), help="Only numbers above this one.")
 @json_option
@@ -199,7 +199,7 @@ def migrate(ctx: click.Context, /, *, as_json: bool, **asked: Any) -> None:
 @main.command()
 @click.argument("scope", required=False)
 @store_options
-@click.option("--embedder", help="minilm (unless told) or wordllama.")
+@click.option("--embedder", help="minilm (default) or wordllama.")
 @click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
 @json_option
 def reindex(
@@ -211,7 +211,7 @@ def reindex(
     *,
     as_json: bool,
 ) -> None:
-    """Build the index of a scope, or of all, anew from the log."""
+    """Rebuild the index of a scope, or of all, from the log."""
     with opened(url, namespace, embedder=embedder, index=index) as store:
         terminal.show_reindexed(store.reindex(scope), as_json)
 
@@ -226,11 +226,11 @@ def reindex(
     "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."
 )
 @click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
-@click.option("--time", "time_s", type=float, help="Seconds; 30 unless told.")
+@click.option("--time", "time_s", type=float, help="Seconds (default 30).")
 @click.option(
     "--require",
     type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
-    help="What every ack must survive; DISK unless told.",
+    help="What every ack must survive (default DISK).",
 )
 @click.option(
     "--all-configs",
@@ -238,7 +238,7 @@ def reindex(
     help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
 )
 @click.option(
     "--report",
@@ -298,7 +298,7 @@ def _card() -> tuple[Any, Any]:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
 )
 @click.pass_context
 def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
@@ -326,7 +326,7 @@ def capsule() -> None:
 @click.option("--namespace", default="default", show_default=True, help="Of --from.")
 @click.option("--prefix", default="", help="Of --from: only sessions whose ids begin so.")
 @click.option("--seed", type=int, default=0, show_default=True, help="What is written.")
-@click.option("--about", default="", help="A sentence for whoever reads it later.")
+@click.option("--about", default="", help="A note for later readers.")
 def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -> None:
     """Make a capsule in DIR, an empty or new directory.
 
@@ -346,8 +346,8 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
 )
 @click.option("--target", help="Read with this store instead of the one that wrote it.")
 @click.option("--engine", help="Read under this engine, such as valkey.")
-@click.option("--engine-version", help="Its version; the newest that is here unless told.")
-@click.option("--config", help="Its configuration; that of the capsule unless told.")
+@click.option("--engine-version", help="Its version (default: the newest installed).")
+@click.option("--config", help="Its configuration (default: the capsule's).")
 @json_option
 @click.pass_context
 def capsule_verify(
@@ -400,9 +400,9 @@ def capsule_verify(
     type=click.IntRange(0, 65535),
     help="With --watch: port for Prometheus, on loopback.",
 )
-@click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after so many.")
+@click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after this many rounds.")
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="For machines."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
 )
 @click.pass_context
 def doctor(ctx: click.Context, /, **asked: Any) -> None:
@@ -440,7 +440,7 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 @click.option("--token", envvar="HOLDFAST_CHAT_TOKEN", help="Asked for before anything is shown.")
 @click.option("--model-url", help="A server that speaks the OpenAI protocol, such as http://…/v1.")
 @click.option("--model", help="Its model. Its key is read from HOLDFAST_MODEL_KEY.")
-@click.option("--embedder", help="minilm (unless told) or wordllama.")
+@click.option("--embedder", help="minilm (default) or wordllama.")
 @click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
 @click.option(
     "--rate",
