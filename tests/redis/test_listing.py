@@ -58,7 +58,6 @@ def test_a_listing_does_not_pay_for_the_dead(harness: Any, store: Any):
         store.append(f"dead-{number:05}", say("x"))
         store.forget(f"dead-{number:05}")
     assert store.sessions() == alive  # this one meets them, once
-    store.sessions()
     assert cost(harness, store.sessions) <= alone + 10, f"{DEAD} dead sessions, 5 alive"
     assert len([line for line in store.export() if '"state"' in line]) == DEAD + 5
 

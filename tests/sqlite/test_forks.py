@@ -36,6 +36,8 @@ BEGIN = """
 import os, sys, holdfast
 from holdfast import Message
 url = sys.argv[1]
+before = holdfast.connect(url)
+before.close()  # and kept
 parent = holdfast.connect(url)
 parent.append("s", Message("user", "parent"))
 parent.history("s")  # a reader is inherited, too

@@ -28,8 +28,6 @@ from holdfast.commands import Names, StatSession
 from holdfast.model import Durability, SessionState
 
 PAGE: Final = 500
-LEAVE_MAX: Final = 2 * PAGE
-"""Names that one listing takes out: where many sessions have died unseen, several share the work."""
 DOUBT: Final = "doubt"
 DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 
@@ -47,7 +45,7 @@ class Listing:
         if command.after is not None and command.after >= command.prefix:
             low = b"(" + command.after
         high = b"(" + command.prefix + b"\xff"  # no UTF-8 holds the byte 255
-        size, leave = min(command.limit, PAGE), LEAVE_MAX
+        size = min(command.limit, PAGE)
         while len(found) < command.limit:
             page = yield from self._page(low, high, size, gone=command.gone)
             states = yield from self._states(page)
@@ -55,9 +53,7 @@ class Listing:
                 found += [name for name in page if states[name] is not SessionState.NEVER]
             else:
                 found += [name for name in page if states[name] is SessionState.LIVE]
-                dead = [name for name in page if states[name] in DEAD][:leave]
-                leave -= len(dead)
-                yield from self._unlist(dead)
+                yield from self._unlist([name for name in page if states[name] in DEAD])
             if len(page) < size:
                 break
             low, size = b"(" + page[-1], min(2 * size, PAGE)

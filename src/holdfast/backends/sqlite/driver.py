@@ -6,6 +6,7 @@ import ctypes
 import os
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -96,8 +97,9 @@ def _close_inherited() -> None:
     """
     while _INHERITED:
         try:
-            _INHERITED[-1].config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            _INHERITED[-1].close(force=True)
+            with suppress(apsw.ConnectionClosedError):  # the parent had closed it
+                _INHERITED[-1].config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                _INHERITED[-1].close(force=True)
         except apsw.Error as error:
             raise _error(
                 EngineUnreachable,
