@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +27,15 @@ class Interrupted(BaseException):
     """What a signal's handler raises."""
 
 
-def commit(*, under_way_max: int = 1, by_session: bool = False, **settings: Any) -> GroupCommit:
+def commit(
+    *,
+    under_way_max: int = 1,
+    by_session: bool = False,
+    kind: type[GroupCommit] = GroupCommit,
+    **settings: Any,
+) -> GroupCommit:
     bounds = {"queue_timeout_s": 30.0, "outcome_timeout_s": 30.0, **settings}
-    return GroupCommit(
+    return kind(
         backend="test",
         under_way_max=under_way_max,
         bytes_max=BYTES_MAX,
@@ -374,6 +381,73 @@ def test_tasks_that_write_at_once_share_one_exchange(by_session: bool, sessions:
 
     asyncio.run(turns())
     assert sizes == [16] * 5
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is looked at is no event
+            await asyncio.sleep(0)
+
+
+def test_thousands_that_wait_do_not_keep_the_event_loop_busy_with_looking():
+    looks, crowd = 0, 4000
+
+    class Counted(GroupCommit):
+        def look_after(self, write: Write) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().look_after(write)
+
+    async def wait_together() -> None:
+        group = commit(kind=Counted)
+        end = asyncio.Event()
+
+        async def carry(writes: Sequence[Write]) -> None:
+            await end.wait()
+            settle(writes)
+
+        def run() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(group.run_async(TaskWrite(Append(b"s", [b"x"])), carry))
+
+        first = run()
+        await _until(lambda: any(one.carried for one in group._under_way.values()))
+        rest = [run() for _ in range(crowd)]
+        await asyncio.sleep(10 * group_commit.LOOK_S)
+        seen = looks
+        end.set()
+        async with asyncio.timeout(30):
+            assert await asyncio.gather(first, *rest) == ["done"] * (crowd + 1)
+        assert seen <= 2 * crowd, f"{seen} looks of {crowd} that wait for ten looks of one"
+
+    asyncio.run(wait_together())
+
+
+def test_an_event_loop_that_was_closed_under_its_tasks_leaves_no_errors(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    errors: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: errors.append(told.exc_value))
+    group, loop = commit(), asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
+
+    async def never(_writes: Sequence[Write]) -> None:
+        await asyncio.sleep(60)
+
+    async def begin() -> list[asyncio.Task[Any]]:
+        def run() -> asyncio.Task[Any]:
+            return asyncio.ensure_future(group.run_async(TaskWrite(Append(b"s", [b"x"])), never))
+
+        tasks = [run()]
+        await _until(lambda: any(one.carried for one in group._under_way.values()))
+        tasks += [run(), run()]
+        await _until(lambda: len(group._waiting) == 2)
+        return tasks
+
+    tasks = loop.run_until_complete(begin())
+    loop.close()
+    tasks.clear()
+    gc.collect()
+    assert not errors
 
 
 def test_a_cancelled_leader_leaves_the_way_free():

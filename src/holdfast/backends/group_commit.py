@@ -23,6 +23,9 @@ from holdfast.errors import EngineUnreachable, OutcomeUnknown, StoreClosed
 
 LOOK_S: Final = 0.1
 """How often whoever waits looks whether its leader is still there."""
+LOOK_S_MAX: Final = 1.0
+"""The same in a crowd."""
+CROWD: Final = 100
 LEAD_S: Final = 0.005
 """How long a thread writes for others: waking the next costs more than a fast exchange."""
 GROUP_MAX: Final = 256
@@ -88,7 +91,7 @@ class GroupCommit:
                 elif write.settled:
                     return write.result()
                 else:
-                    write.wait(LOOK_S)
+                    write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
             write.abandoned = True
@@ -114,7 +117,7 @@ class GroupCommit:
                 elif write.settled:
                     return write.result()
                 else:
-                    await write.wait(LOOK_S)
+                    await write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
             write.abandoned = True
@@ -193,6 +196,10 @@ class GroupCommit:
                 leaders = self._send()
         self._wake(leaders)
         return None
+
+    def look_s(self) -> float:
+        """How long to wait for a wake-up: of thousands, each looks more seldom."""
+        return min(LOOK_S * (1 + len(self._waiting) / CROWD), LOOK_S_MAX)
 
     def withdraw(self, write: Write) -> Group | None:
         """Its caller stops waiting: take it back if it waits. If it leads, somebody else must."""

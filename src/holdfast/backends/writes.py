@@ -92,7 +92,7 @@ class TaskWrite(Write):
 
     def wake(self) -> None:
         """Let the task go on; in its own event loop's thread."""
-        if self._woken is not None and not self._woken.done():
+        if self._woken is not None and not self._woken.done() and not self.loop.is_closed():
             self._woken.set_result(None)
 
     async def next_turn(self) -> None:

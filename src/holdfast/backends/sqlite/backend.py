@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import apsw
 
-from holdfast.backends.group_commit import LOOK_S, Group, GroupCommit
+from holdfast.backends.group_commit import Group, GroupCommit
 from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.durability import (
@@ -205,7 +205,7 @@ class SqliteBackend(SqliteSetup):
             if (group := self._group.enter(write)) is not None:
                 self._lead(write, group)
             while not write.settled:
-                await write.wait(LOOK_S)
+                await write.wait(self._group.look_s())
                 if (group := self._group.look_after(write)) is not None:
                     self._lead(write, group)
         except BaseException:
