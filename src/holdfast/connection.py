@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.recall.summaries import Summarizer
 
 BACKENDS: Final = {
-    "sqlite": ("holdfast.backends.sqlite", "holdfast"),
+    "sqlite": ("holdfast.backends.sqlite.opening", "holdfast"),
     **dict.fromkeys(
         (
             "redis",
@@ -35,10 +35,10 @@ BACKENDS: Final = {
             "redis+sentinel",
             "rediss+sentinel",
         ),
-        ("holdfast.backends.redis", "holdfast[redis]"),
+        ("holdfast.backends.redis.opening", "holdfast[redis]"),
     ),
-    "postgresql": ("holdfast.backends.postgres", "holdfast[postgres]"),
-    "postgres": ("holdfast.backends.postgres", "holdfast[postgres]"),
+    "postgresql": ("holdfast.backends.postgres.opening", "holdfast[postgres]"),
+    "postgres": ("holdfast.backends.postgres.opening", "holdfast[postgres]"),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 
