@@ -160,7 +160,7 @@ def test_ours_gives_no_number_before_the_one_below_it_is_there(
     followed: list[str] = []
     behind_it = threading.Thread(target=lambda: ours.append("s", say("eight")))
     with psycopg.connect(postgres_engine.url) as slow:
-        seven = ours._backend._courses._requests.append([_append("seven")])  # type: ignore[attr-defined]
+        seven = ours._backend._commands._statements.append([_append("seven")])  # type: ignore[attr-defined]
         assert slow.execute(seven.sql, seven.values).fetchall()[0][1] == 2
         behind_it.start()
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
