@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.recall.summaries import Summarizer
 
 BACKENDS: Final = {
-    "sqlite": ("holdfast.backends.sqlite.opening", "holdfast"),
+    "sqlite": ("holdfast.backends.sqlite", "holdfast"),
     **dict.fromkeys(
         (
             "redis",
@@ -35,10 +35,10 @@ BACKENDS: Final = {
             "redis+sentinel",
             "rediss+sentinel",
         ),
-        ("holdfast.backends.redis.opening", "holdfast[redis]"),
+        ("holdfast.backends.redis", "holdfast[redis]"),
     ),
-    "postgresql": ("holdfast.backends.postgres.opening", "holdfast[postgres]"),
-    "postgres": ("holdfast.backends.postgres.opening", "holdfast[postgres]"),
+    "postgresql": ("holdfast.backends.postgres", "holdfast[postgres]"),
+    "postgres": ("holdfast.backends.postgres", "holdfast[postgres]"),
 }
 """URL scheme -> the module of its backend, and what to install for its driver."""
 
@@ -201,12 +201,14 @@ def _backend_module(scheme: str) -> ModuleType:
         )
     module, requirement = BACKENDS[scheme]
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        found.open_backend  # noqa: B018 - now is the time to miss its driver
     except ImportError as error:
         raise UsageError(
             f"{scheme}:// needs a driver that is not installed ({error}). "
             f"Run: pip install '{requirement}'"
         ) from error
+    return found
 
 
 def _check_level(backend: Setup, require: Durability) -> None:

@@ -1,1 +1,43 @@
 """PostgreSQL: `postgresql://user:password@host:port/database?schema=holdfast`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.backends.postgres.address import Address, read_address
+from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
+from holdfast.backends.postgres.durability import ServerSettings
+from holdfast.backends.postgres.errors import BACKEND
+from holdfast.backends.postgres.migration import check_replica, open_database
+from holdfast.commands import Settings
+from holdfast.errors import EngineUnreachable, Refused
+
+
+def _open(asked: Settings) -> tuple[list[Address], ServerSettings]:
+    """The replicas and then the primary, of the current schema and able to be written to."""
+    address = read_address(asked.url)
+    replicas = [read_address(url) for url in asked.replicas]
+    settings, identity = open_database(address)
+    if settings.read_only:
+        raise Refused(
+            f"this server cannot be written to ({settings.read_only}). Nothing was written. Connect "
+            "to the primary; a standby goes into `replicas`",
+            operation="connect",
+            backend=BACKEND,
+        )
+    for replica in replicas:
+        try:
+            check_replica(replica, identity)
+        except EngineUnreachable:
+            continue  # it may come up later; until then the primary answers
+    return [*replicas, address], settings
+
+
+def open_backend(asked: Settings) -> PostgresBackend:
+    """The backend for a URL, opened: the server answers, has our schema, and can be written to."""
+    return PostgresBackend(asked, *_open(asked))
+
+
+async def open_backend_async(asked: Settings) -> AsyncPostgresBackend:
+    """The same for the async API; opening is done once, in a thread."""
+    return AsyncPostgresBackend(asked, *await asyncio.to_thread(_open, asked))
