@@ -65,6 +65,16 @@ def test_memories_are_listed_with_numbers_meta_and_source_in_pages(store: AnySto
     assert texts(store.memories("u", limit=0)) == []
 
 
+def test_two_memories_of_one_message_are_two_however_long_what_they_share(store: AnyStore):
+    long = "she said " * 200
+    first = store.remember("u", long + "yes", source=Source("u", 1, 1))
+    second = store.remember("u", long + "no", source=Source("u", 1, 1))
+    assert not first.repeated
+    assert not second.repeated
+    assert store.remember("u", long + "no", source=Source("u", 1, 1)).repeated
+    assert texts(store.memories("u")) == [long + "yes", long + "no"]
+
+
 def test_a_damaged_memory_is_named(store: AnyStore, harness: Harness):
     remember_all(store, "one", "two")
     whole = list(store.export())

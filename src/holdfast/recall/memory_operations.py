@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -115,7 +116,9 @@ def remember(
     extra: dict[str, Any] = {} if meta is None else {"meta": dict(meta)}
     if source is not None:
         extra["from"] = {"session": source.session, "first": source.first, "last": source.last}
-        key = key or json.dumps([source.session, source.first, source.last, text])[:1000]
+        if key is None:  # hashed, not cut: two long memories of one message are two
+            made = json.dumps([source.session, source.first, source.last, text])
+            key = hashlib.blake2b(made.encode()).hexdigest()
     sublog, _ = sublogs_of(operations.session_bytes(scope))
     record = codec.encode(Message("memory", text, extra=extra))
     digest = None if key is None else operations.key_digest(key)
