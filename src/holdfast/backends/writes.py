@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,9 @@ class Write:
         return self.outcome is not None
 
     def settle(self, reply: Any = None, error: BaseException | None = None) -> None:
-        """Note the outcome."""
+        """Note the outcome. One error may be that of several writes: each raises its own."""
         if self.outcome is None:
-            self.outcome = (reply, error)
+            self.outcome = (reply, copy.copy(error))
 
     def result(self) -> Any:
         """The reply, or raise the error; None before it is settled."""
