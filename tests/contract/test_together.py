@@ -39,7 +39,9 @@ def breakable(request: pytest.FixtureRequest, disk_path: Path) -> Iterator[Broke
 
 def _rename(harness: PostgresHarness) -> None:
     with psycopg.connect(harness.engine.url) as connection:
-        connection.execute(f"ALTER SCHEMA {harness.schema} RENAME TO {harness.schema}_away".encode())
+        connection.execute(
+            f"ALTER SCHEMA {harness.schema} RENAME TO {harness.schema}_away".encode()
+        )
 
 
 def check_own(errors: list[Any]) -> None:

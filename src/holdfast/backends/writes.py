@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ class Write:
 
     __slots__ = ("abandoned", "again", "alone", "group", "leads", "outcome", "payload", "session",
                  "since_s")  # fmt: skip
+    may_lead = True
 
     def __init__(self, payload: Any, session: bytes = b"") -> None:
         self.payload = payload
@@ -44,7 +46,7 @@ class Write:
     def settle(self, reply: Any = None, error: BaseException | None = None) -> None:
         """Note the outcome. One error may be that of several writes: each raises its own."""
         if self.outcome is None:
-            self.outcome = (reply, copy.copy(error))
+            self.outcome = (reply, error and copy.copy(error))
 
     def result(self) -> Any:
         """The reply, or raise the error; None before it is settled."""
@@ -69,14 +71,13 @@ class ThreadWrite(Write):
 
     def wake(self) -> None:
         """Let the thread go on."""
-        try:
-            self._woken.release()
-        except RuntimeError:  # it was woken already
-            return
+        if self._woken.locked():  # otherwise it was woken already, and has not looked yet
+            with suppress(RuntimeError):
+                self._woken.release()
 
-    def wait(self, timeout_s: float) -> None:
-        """Until it is woken, or the time is over."""
-        self._woken.acquire(timeout=timeout_s)
+    def wait(self, timeout_s: float) -> bool:
+        """Until it is woken, or the time is over; -1 is for ever."""
+        return self._woken.acquire(timeout=timeout_s)
 
 
 class TaskWrite(Write):
@@ -112,6 +113,30 @@ class TaskWrite(Write):
             await self._woken
         finally:
             timer.cancel()
+
+
+class ServedWrite(Write):
+    """Carried out by a thread, for a task of an event loop: a future has its outcome."""
+
+    __slots__ = ("future", "loop", "timer")
+    may_lead = False
+
+    def __init__(self, payload: Any, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(payload)
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """Hand the outcome over; in its own event loop's thread."""
+        if self.outcome is not None and not self.future.done():
+            reply, error = self.outcome
+            if error is None:
+                self.future.set_result(reply)
+            else:
+                self.future.set_exception(error)
+        if self.timer is not None and self.future.done():
+            self.timer.cancel()
 
 
 def wake_each(writes: Iterable[Write]) -> None:
