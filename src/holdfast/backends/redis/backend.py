@@ -31,8 +31,8 @@ OUTCOME_REPLIES: Final = 6
 """A leader may connect, be sent elsewhere and wait for replies: for as many times as long as one."""
 
 
-class Door:
-    """The way to the engine for all threads, or for the tasks of one event loop."""
+class Shared:
+    """What all threads share, or the tasks of one event loop: the way to the engine, and to turns."""
 
     def __init__(self, address: Address, turns: Any) -> None:
         self.engine = Engine(address)
@@ -70,16 +70,16 @@ class RedisSetup:
             )
         return None
 
-    def _note_assessments(self, door: Door, assessments: Sequence[Assessment]) -> None:
+    def _note_assessments(self, shared: Shared, assessments: Sequence[Assessment]) -> None:
         self._assessments = assessments
-        self._may_promote = door.engine.pool.may_promote
+        self._may_promote = shared.engine.pool.may_promote
         self.durability = min(assessment.durability for assessment in assessments)
 
-    def _group_for(self, request: Request, door: Door) -> GroupCommit:
+    def _group_for(self, request: Request, shared: Shared) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
-        pool, address = door.engine.pool, self._address
+        pool, address = shared.engine.pool, self._address
         server = pool.known_server(request.slot) if pool.is_cluster else None
-        group = door.groups.get(server)
+        group = shared.groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
             waits = any(
@@ -93,14 +93,14 @@ class RedisSetup:
                 queue_timeout_s=address.pool_timeout_s,
                 outcome_timeout_s=OUTCOME_REPLIES * address.reply_timeout_s,
             )
-            group = door.groups.setdefault(server, group)
+            group = shared.groups.setdefault(server, group)
         return group
 
-    def _close_groups(self, doors: Sequence[Door]) -> float:
+    def _close_groups(self, every: Sequence[Shared]) -> float:
         """Refuse what comes from now on; until when what is under way may take."""
         self._closed = True
-        for door in doors:
-            for group in list(door.groups.values()):
+        for one in every:
+            for group in list(one.groups.values()):
                 group.close()
         return time.monotonic() + 2 * self._address.reply_timeout_s
 
@@ -130,7 +130,9 @@ class RedisBackend(RedisSetup):
         self._forking = threading.Lock()
         self._begin()
         try:
-            self._note_assessments(self._door, self._driver.run(self._door.engine.pool.prepare()))
+            self._note_assessments(
+                self._shared, self._driver.run(self._shared.engine.pool.prepare())
+            )
         except BaseException:
             self.close()
             raise
@@ -138,37 +140,39 @@ class RedisBackend(RedisSetup):
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
         self._check_process()
-        door = self._door
-        steps = _special(door.engine, command)
+        shared = self._shared
+        steps = _special(shared.engine, command)
         if steps is not None:
             return cast("R", self._run(steps))
-        request = request_for(command, door.engine.keys)
+        request = request_for(command, shared.engine.keys)
         if command.writes:
-            return cast("R", self._group_for(request, door).run(ThreadWrite(request), self._carry))
-        self._run(door.engine.carry((request,)))
+            return cast(
+                "R", self._group_for(request, shared).run(ThreadWrite(request), self._carry)
+            )
+        self._run(shared.engine.carry((request,)))
         return cast("R", request.outcome())
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine."""
         if self._process != os.getpid():
             return  # the connections are the parent's
-        deadline_s = self._close_groups([self._door])
-        while not self._door.is_idle() and time.monotonic() < deadline_s:
+        deadline_s = self._close_groups([self._shared])
+        while not self._shared.is_idle() and time.monotonic() < deadline_s:
             time.sleep(CLOSE_POLL_S)
-        self._driver.run(self._door.engine.pool.close())
+        self._driver.run(self._shared.engine.pool.close())
 
     def _begin(self) -> None:
         self._process = os.getpid()
         self._closed = False
-        self._door = Door(self._address, Slots(self._address.connections_max))
+        self._shared = Shared(self._address, Slots(self._address.connections_max))
 
     def _carry(self, writes: Sequence[Write]) -> None:
-        self._driver.run(self._door.engine.carry([write.payload for write in writes]))
+        self._driver.run(self._shared.engine.carry([write.payload for write in writes]))
         _settle(writes)
 
     def _run(self, steps: Steps[R]) -> R:
         """In turn: at most so many connections at a time."""
-        holder, turns = object(), self._door.turns
+        holder, turns = object(), self._shared.turns
         try:
             if not turns.take(holder, self._address.pool_timeout_s):
                 raise _busy(self._address)
@@ -193,13 +197,15 @@ class AsyncRedisBackend(RedisSetup):
         self._address = address
         self._driver = AsyncDriver(address)
         self._process = os.getpid()
-        self._doors = PerLoop(lambda: Door(address, asyncio.Semaphore(address.connections_max)))
+        self._per_loop = PerLoop(
+            lambda: Shared(address, asyncio.Semaphore(address.connections_max))
+        )
 
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
-        door = self._doors.here()
+        shared = self._per_loop.here()
         try:
-            self._note_assessments(door, await self._driver.run(door.engine.pool.prepare()))
+            self._note_assessments(shared, await self._driver.run(shared.engine.pool.prepare()))
         except BaseException:
             await self.close()
             raise
@@ -212,42 +218,44 @@ class AsyncRedisBackend(RedisSetup):
             )
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
-        door = self._doors.here()
-        steps = _special(door.engine, command)
+        shared = self._per_loop.here()
+        steps = _special(shared.engine, command)
         if steps is not None:
-            async with self._turn(door):
+            async with self._turn(shared):
                 return cast("R", await self._driver.run(steps))
-        request = request_for(command, door.engine.keys)
+        request = request_for(command, shared.engine.keys)
         if command.writes:
             write = TaskWrite(request)
-            return cast("R", await self._group_for(request, door).run_async(write, self._carry))
-        async with self._turn(door):
-            await self._driver.run(door.engine.carry((request,)))
+            return cast("R", await self._group_for(request, shared).run_async(write, self._carry))
+        async with self._turn(shared):
+            await self._driver.run(shared.engine.carry((request,)))
         return cast("R", request.outcome())
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
-        door = self._doors.here()
-        deadline_s = self._close_groups(self._doors.all())
-        while not door.is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
+        shared = self._per_loop.here()
+        deadline_s = self._close_groups(self._per_loop.all())
+        while not shared.is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
             await asyncio.sleep(CLOSE_POLL_S)
-        await self._driver.run(door.engine.pool.close())
+        await self._driver.run(shared.engine.pool.close())
 
     async def _carry(self, writes: Sequence[Write]) -> None:
-        await self._driver.run(self._doors.here().engine.carry([write.payload for write in writes]))
+        await self._driver.run(
+            self._per_loop.here().engine.carry([write.payload for write in writes])
+        )
         _settle(writes)
 
     @asynccontextmanager
-    async def _turn(self, door: Door) -> AsyncIterator[None]:
+    async def _turn(self, shared: Shared) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._address.pool_timeout_s):
-                await door.turns.acquire()
+                await shared.turns.acquire()
         except TimeoutError:
             raise _busy(self._address) from None
         try:
             yield
         finally:
-            door.turns.release()
+            shared.turns.release()
 
 
 def _busy(address: Address) -> EngineUnreachable:
