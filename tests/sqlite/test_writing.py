@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
-from holdfast.backends.sqlite import statements
+from holdfast import Conflict, EngineUnreachable, OutcomeUnknown, Store, StoreClosed, codec
+from holdfast.backends.sqlite import backend, statements
 from holdfast.backends.sqlite.writer import Pending
 from holdfast.commands import Append
 from tests.contract.harness import say, texts
@@ -240,6 +240,30 @@ def test_a_task_that_is_interrupted_at_any_point_leaves_the_way_free(
         return point
 
     assert asyncio.run(every_point()) > 10, "it was hardly interrupted at all"
+
+
+def test_a_task_waits_no_longer_than_its_bound_for_a_disk_that_is_stuck(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What was not begun is not done, what was is unknown; both are told."""
+    monkeypatch.setattr(backend, "QUEUE_TIMEOUT_S", 0.2)
+
+    async def write() -> Any:
+        store = await holdfast.connect_async(f"sqlite:///{path}")
+        await store.append("s", say("before"))
+        with store._backend._backend._writing:  # type: ignore[attr-defined]
+            async with asyncio.timeout(10):
+                first = asyncio.ensure_future(store.append("s", say("begun")))
+                await asyncio.sleep(0.1)
+                said = await asyncio.gather(
+                    first, store.append("s", say("queued")), return_exceptions=True
+                )
+        await store.close()
+        return said
+
+    begun, queued = asyncio.run(write())
+    assert isinstance(begun, OutcomeUnknown)
+    assert isinstance(queued, EngineUnreachable)
 
 
 def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path):

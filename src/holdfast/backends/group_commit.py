@@ -199,10 +199,14 @@ class GroupCommit:
         """How long to wait for a wake-up: of thousands, each looks more seldom."""
         return min(LOOK_S * (1 + len(self._waiting) / CROWD), LOOK_S_MAX)
 
-    def look_at(self, write: Write) -> None:
-        """Give up one that has waited too long for the one who serves."""
+    def give_up(self) -> list[Write]:
+        """Those that have an outcome; who has waited too long for the one who serves has one now."""
         with self._changing:
-            self._give_up(write, time.monotonic())
+            groups = list(self._under_way.values())
+            writes = [*self._waiting, *(one for group in groups for one in group.members)]
+            for write in writes:
+                self._give_up(write, time.monotonic())
+        return [write for write in writes if write.settled]
 
     def close(self) -> None:
         """What comes from now on is refused; what waits is still carried out."""

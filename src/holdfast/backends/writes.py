@@ -118,14 +118,13 @@ class TaskWrite(Write):
 class ServedWrite(Write):
     """Carried out by a thread, for a task of an event loop: a future has its outcome."""
 
-    __slots__ = ("future", "loop", "timer")
+    __slots__ = ("future", "loop")
     may_lead = False
 
     def __init__(self, payload: Any, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(payload)
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
-        self.timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Hand the outcome over; in its own event loop's thread."""
@@ -135,11 +134,23 @@ class ServedWrite(Write):
                 self.future.set_result(reply)
             else:
                 self.future.set_exception(error)
-        if self.timer is not None and self.future.done():
-            self.timer.cancel()
 
 
 def wake_each(writes: Iterable[Write]) -> None:
     """Let each of them look again."""
     for write in writes:
         write.wake()
+
+
+def tell_loops(writes: Iterable[Write]) -> list[ServedWrite]:
+    """Wake threads one by one, and each event loop once for all of its writes; returns those."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[ServedWrite]] = {}
+    for write in writes:
+        if isinstance(write, ServedWrite):
+            by_loop.setdefault(write.loop, []).append(write)
+        else:
+            write.wake()
+    for loop, mine in by_loop.items():
+        with suppress(RuntimeError):  # it is closed, and nobody waits
+            loop.call_soon_threadsafe(wake_each, mine)
+    return [write for mine in by_loop.values() for write in mine]

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import apsw
 
 from holdfast.backends.group_commit import LOOK_S, LOOK_S_MAX, GroupCommit
+from holdfast.backends.loops import PerLoop
 from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.durability import (
@@ -28,7 +29,7 @@ from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
 from holdfast.backends.sqlite.writer import Displaced, Pending, Writer
-from holdfast.backends.writes import ServedWrite, ThreadWrite, Write, wake_each
+from holdfast.backends.writes import ServedWrite, ThreadWrite, Write, tell_loops, wake_each
 from holdfast.commands import Command
 from holdfast.errors import (
     EngineUnreachable,
@@ -183,6 +184,8 @@ class SqliteBackend(SqliteSetup):
         """Writes for tasks, so that no event loop waits for a disk."""
         self._worker = ThreadWrite(None)
         self._told: list[ServedWrite] = []
+        self._looks = PerLoop(lambda: [0.0])
+        """Until when a timer looks whether any write has waited too long."""
         self.durability = self._database.durability
         self.file_system = self._database.file_system
 
@@ -204,7 +207,8 @@ class SqliteBackend(SqliteSetup):
             self._refuse()
         write = ServedWrite(Pending(command), asyncio.get_running_loop())
         self._group.enter(write)
-        write.timer = write.loop.call_later(QUEUE_TIMEOUT_S, self._look_at, write)
+        if self._looks.here()[0] < time.monotonic():
+            self._look_later(write.loop)
         self._call_worker()
         return write.future
 
@@ -254,29 +258,22 @@ class SqliteBackend(SqliteSetup):
             self._group.pass_on(worker)
             raise
 
-    def _look_at(self, write: ServedWrite) -> None:
-        """Whether it has waited too long: the thread itself may be stuck, with a disk."""
-        self._group.look_at(write)
-        write.wake()
-        if not write.future.done():
-            write.timer = write.loop.call_later(LOOK_S_MAX, self._look_at, write)
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer for all writes of a loop; if an interrupt swallows it, the next write has one."""
+        self._looks.here()[0] = time.monotonic() + 2 * LOOK_S_MAX
+        loop.call_later(LOOK_S_MAX, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whether any has waited too long: the thread itself may be stuck, with a disk."""
+        late = self._group.give_up()
+        wake_each(one for one in late if isinstance(one, ServedWrite) and one.loop is loop)
+        if not self._group.is_idle():
+            self._look_later(loop)
 
     def _wake(self, writes: Iterable[Write]) -> None:
-        """Threads one by one, each event loop once for all of its writes.
-
-        An event loop swallows an interrupt that comes while it hands them over, so it is told again.
-        """
-        by_loop: dict[asyncio.AbstractEventLoop, list[Write]] = {}
+        """An event loop swallows an interrupt that comes while it hands them over: it is told again."""
         told = [write for write in self._told if not write.future.done()]
-        for write in writes:
-            if isinstance(write, ServedWrite):
-                by_loop.setdefault(write.loop, []).append(write)
-                told.append(write)
-            else:
-                write.wake()
-        for loop, mine in by_loop.items():
-            with suppress(RuntimeError):  # it is closed, and nobody waits
-                loop.call_soon_threadsafe(wake_each, mine)
+        told += tell_loops(writes)
         self._told = [write for write in told if not write.loop.is_closed()]
 
     def _carry(self, writes: Sequence[Write]) -> None:
