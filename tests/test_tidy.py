@@ -104,6 +104,7 @@ def test_a_file_keeps_to_its_room(file: Path):
             shared = not other or other[0] in {
                 here.split(".")[2],
                 "group_commit",
+                "loops",
                 "queries",
                 "slots",
                 "writes",

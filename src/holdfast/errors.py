@@ -42,6 +42,10 @@ class HoldfastError(Exception):
         """Cross a process boundary whole: type, words, attributes and cause."""
         return _revive, (type(self), self.args, dict(self.__dict__), _portable(self.__cause__))
 
+    def __copy__(self) -> HoldfastError:
+        """The same for another caller to raise: a traceback and a context belong to one."""
+        return _revive(type(self), self.args, dict(self.__dict__), self.__cause__)
+
 
 class UsageError(HoldfastError, ValueError):
     """The caller's mistake. Nothing was sent and nothing was written."""

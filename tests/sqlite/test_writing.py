@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Conflict, EngineUnreachable, Store, StoreClosed, codec
-from holdfast.backends.sqlite import statements
+from holdfast import Conflict, EngineUnreachable, OutcomeUnknown, Store, StoreClosed, codec
+from holdfast.backends.sqlite import backend, statements
 from holdfast.backends.sqlite.writer import Pending
 from holdfast.commands import Append
 from tests.contract.harness import say, texts
@@ -181,48 +181,89 @@ class Interrupted(Exception):
     """What a signal's handler raises inside a task."""
 
 
-async def interrupted_at(point: int, path: Path) -> bool:
-    """Whether a write that was interrupted there left a store that writes at once."""
-    seen, struck = 0, False
+class Signals:
+    """Raises at a point of a call, and once more when so many functions were called after it."""
 
-    def strike(frame: Any, event: str, _argument: Any) -> None:
-        nonlocal seen, struck
-        ours = "holdfast/backends" in frame.f_code.co_filename
-        if not struck and ours and event in {"call", "c_return"}:  # where signals are handled
-            seen += 1
-            if seen == point:
-                struck = True
+    def __init__(self, point: int, again_after: int) -> None:
+        self.left, self.again_after = point, again_after
+
+    def first(self, frame: Any, event: str, _argument: Any) -> None:
+        if event in {"call", "c_return"} and _is_ours(frame):  # where signals are handled
+            self.left -= 1
+            if self.left == 0:
+                raise Interrupted  # and CPython drops this function, but not the one below
+
+    def second(self, frame: Any, _event: str, _argument: Any) -> None:
+        if self.left == 0 and _is_ours(frame):
+            self.again_after -= 1
+            if self.again_after == 0:
                 raise Interrupted
 
+
+def _is_ours(frame: Any) -> bool:
+    return "holdfast/backends" in frame.f_code.co_filename
+
+
+async def interrupted_at(path: Path, signals: Signals) -> bool:
+    """Whether a write could be interrupted there; the store writes at once afterwards."""
     store = await holdfast.connect_async(f"sqlite:///{path}")
     await store.append("s", say("the thread is there"))
-    sys.setprofile(strike)
+    sys.setprofile(signals.first)
+    sys.settrace(signals.second)
     try:
         await store.append("s", say("interrupted"))
     except Interrupted:
         pass
     finally:
         sys.setprofile(None)
+        sys.settrace(None)
     async with asyncio.timeout(5):
         await asyncio.gather(*(store.append("s", say("next")) for _ in range(3)))
     stored = texts(await store.history("s"))
     assert stored.count("next") == 3
     assert stored.count("interrupted") <= 1
     await store.close()
-    return struck
+    return signals.left == 0
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_a_task_that_is_interrupted_at_any_point_leaves_the_way_free(disk_path: Path):
-    """Between its turn and the hand-over to the thread, too: nobody else would carry it out."""
+@pytest.mark.parametrize("again_after", [0, 1, 2, 3])
+def test_a_task_that_is_interrupted_at_any_point_leaves_the_way_free(
+    disk_path: Path, again_after: int
+):
+    """Also by a second signal, while it deals with the first."""
 
     async def every_point() -> int:
         point = 1
-        while await interrupted_at(point, disk_path / f"{point}.db"):
+        while await interrupted_at(disk_path / f"{point}.db", Signals(point, again_after)):
             point += 1
         return point
 
-    assert asyncio.run(every_point()) > 20
+    assert asyncio.run(every_point()) > 10, "it was hardly interrupted at all"
+
+
+def test_a_task_waits_no_longer_than_its_bound_for_a_disk_that_is_stuck(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What was not begun is not done, what was is unknown; both are told."""
+    monkeypatch.setattr(backend, "QUEUE_TIMEOUT_S", 0.2)
+
+    async def write() -> Any:
+        store = await holdfast.connect_async(f"sqlite:///{path}")
+        await store.append("s", say("before"))
+        with store._backend._backend._writing:  # type: ignore[attr-defined]
+            async with asyncio.timeout(10):
+                first = asyncio.ensure_future(store.append("s", say("begun")))
+                await asyncio.sleep(0.1)
+                said = await asyncio.gather(
+                    first, store.append("s", say("queued")), return_exceptions=True
+                )
+        await store.close()
+        return said
+
+    begun, queued = asyncio.run(write())
+    assert isinstance(begun, OutcomeUnknown)
+    assert isinstance(queued, EngineUnreachable)
 
 
 def test_expired_sessions_are_swept_while_others_write(store: Store, path: Path):

@@ -114,7 +114,7 @@ def test_a_leader_that_was_interrupted_before_it_began_leaves_its_group_to_the_n
     assert group.enter(running)
 
     class Waits(ThreadWrite):
-        def wait(self, _timeout_s: float) -> None:
+        def wait(self, _timeout_s: float) -> bool:
             """It waits, is made the leader of a group, and Ctrl-C comes before it can begin."""
             assert not group.enter(after)
             group.leave(running)
@@ -400,9 +400,10 @@ def test_thousands_that_wait_do_not_keep_the_event_loop_busy_with_looking():
 
     async def wait_together() -> None:
         group = commit(kind=Counted)
-        end = asyncio.Event()
+        begun, end = asyncio.Event(), asyncio.Event()
 
         async def carry(writes: Sequence[Write]) -> None:
+            begun.set()
             await end.wait()
             settle(writes)
 
@@ -410,7 +411,7 @@ def test_thousands_that_wait_do_not_keep_the_event_loop_busy_with_looking():
             return asyncio.ensure_future(group.run_async(TaskWrite(Append(b"s", [b"x"])), carry))
 
         first = run()
-        await _until(lambda: any(one.carried for one in group._under_way.values()))
+        await _until(begun.is_set)
         rest = [run() for _ in range(crowd)]
         await asyncio.sleep(10 * group_commit.LOOK_S)
         seen = looks
@@ -430,7 +431,10 @@ def test_an_event_loop_that_was_closed_under_its_tasks_leaves_no_errors(
     group, loop = commit(), asyncio.new_event_loop()
     loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending"
 
-    async def never(_writes: Sequence[Write]) -> None:
+    begun: list[Sequence[Write]] = []
+
+    async def never(writes: Sequence[Write]) -> None:
+        begun.append(writes)
         await asyncio.sleep(60)
 
     async def begin() -> list[asyncio.Task[Any]]:
@@ -438,7 +442,7 @@ def test_an_event_loop_that_was_closed_under_its_tasks_leaves_no_errors(
             return asyncio.ensure_future(group.run_async(TaskWrite(Append(b"s", [b"x"])), never))
 
         tasks = [run()]
-        await _until(lambda: any(one.carried for one in group._under_way.values()))
+        await _until(lambda: bool(begun))
         tasks += [run(), run()]
         await _until(lambda: len(group._waiting) == 2)
         return tasks

@@ -12,6 +12,7 @@ and is taken back by one C call (`dict.pop`) that stands first behind it: nothin
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -34,7 +35,7 @@ GROUP_MAX: Final = 256
 class Group:
     """Writes that are carried out together, by the one of them that leads or has led before."""
 
-    __slots__ = ("begun_s", "carried", "leader", "members", "sent", "sessions")
+    __slots__ = ("begun_s", "leader", "members", "sent", "sessions")
 
     def __init__(self, leader: Write, members: list[Write]) -> None:
         self.leader, self.members = leader, members
@@ -44,8 +45,6 @@ class Group:
         self.begun_s = time.monotonic()
         self.sent = False
         """Whether anything of it may have reached the engine."""
-        self.carried = False
-        """Whether the one who carries groups out for tasks has taken it."""
 
 
 class GroupCommit:
@@ -94,9 +93,8 @@ class GroupCommit:
                     write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
-            write.abandoned = True
-            group = self._under_way.pop(write, None)
-            self._pass_on(write, group)
+            write.abandoned = True  # whoever waits sees it, should another interrupt come now
+            self.pass_on(write)
             raise
 
     async def run_async(
@@ -120,9 +118,8 @@ class GroupCommit:
                     await write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
-            write.abandoned = True
-            group = self._under_way.pop(write, None)
-            self._pass_on(write, group)
+            write.abandoned = True  # whoever waits sees it, should another interrupt come now
+            self.pass_on(write)
             raise
 
     def lead(
@@ -147,33 +144,35 @@ class GroupCommit:
         with self._changing:
             if self._closed:
                 raise StoreClosed("this store is closed; nothing was sent. Connect again")
-            if self._has_room() and self._may_go(write):
+            if write.may_lead and self._has_room() and self._may_go(write):
                 return self._begin(write, Group(write, [write]))
             self._waiting.append(write)
         return None
 
-    def gather(self, write: Write, group: Group) -> Group | None:
-        """The group with those who have queued up since; None if it has been carried out, or is."""
+    def serve(self, worker: Write, carry: Callable[[Sequence[Write]], None]) -> None:
+        """As the only one who leads: carry out what waits, until nothing does."""
+        self.lead(worker, self.leave(worker, stay=True), carry, until_s=math.inf)
+
+    def gather(self, write: Write, group: Group) -> Group:
+        """The group with those who have queued up since."""
         with self._changing:
-            if group.carried or self._under_way.get(write) is not group:
-                return None
-            group = self._begin(write, self._take(write, group.members) or group)
-            group.carried = True
-            return group
+            return self._begin(write, self._take(write, group.members) or group)
 
     def leave(self, write: Write, *, stay: bool = False) -> Group | None:
         """A group is back: wake those who have an outcome, and send those who wait on their way.
 
-        With `stay` the leader gets the next group itself, if one waits.
+        With `stay` the leader gets the next group itself, if one waits; those who were woken and
+        write again may be in it.
         """
         mine = None
         with self._changing:
             group = self._under_way.pop(write, None)
             done = [] if group is None else self._finish(group)
-            if stay and self._has_room() and (mine := self._take(write)):
-                self._begin(write, mine).carried = True
-            leaders = self._send()
         self._wake(done)
+        with self._changing:
+            if stay and self._has_room() and (mine := self._take(write)):
+                self._begin(write, mine)
+            leaders = self._send()
         self._wake(leaders)
         return mine
 
@@ -187,8 +186,7 @@ class GroupCommit:
             if write.leads is not None:
                 return self._begin(write, write.leads)
             self._rescue(write)
-            if now_s - write.since_s > self._queue_timeout_s:
-                self._give_up(write)
+            self._give_up(write, now_s)
             if now_s - self._looked_s > LOOK_S:  # one of many that wait does it for all
                 self._looked_s = now_s
                 for leader in [one for one in list(self._under_way) if one.abandoned]:
@@ -201,14 +199,14 @@ class GroupCommit:
         """How long to wait for a wake-up: of thousands, each looks more seldom."""
         return min(LOOK_S * (1 + len(self._waiting) / CROWD), LOOK_S_MAX)
 
-    def withdraw(self, write: Write) -> Group | None:
-        """Its caller stops waiting: take it back if it waits. If it leads, somebody else must."""
+    def give_up(self) -> list[Write]:
+        """Those that have an outcome; who has waited too long for the one who serves has one now."""
         with self._changing:
-            if write.leads is not None:
-                return self._begin(write, write.leads)
-            self._withdraw(write)
-            group = self._under_way.get(write)
-            return None if group is None or group.carried else group
+            groups = list(self._under_way.values())
+            writes = [*self._waiting, *(one for group in groups for one in group.members)]
+            for write in writes:
+                self._give_up(write, time.monotonic())
+        return [write for write in writes if write.settled]
 
     def close(self) -> None:
         """What comes from now on is refused; what waits is still carried out."""
@@ -241,10 +239,10 @@ class GroupCommit:
                 one.settle(error=self._unknown(one))
         return done
 
-    def _pass_on(self, write: Write, group: Group | None) -> None:
+    def pass_on(self, write: Write) -> None:
         """Its caller was interrupted: others go on without it."""
         with self._changing:
-            group = self._under_way.pop(write, None) or write.leads or group
+            group = self._under_way.pop(write, None) or write.leads
             write.leads = None
             self._withdraw(write)
             left = [] if group is None else [one for one in group.members if one is not write]
@@ -267,7 +265,10 @@ class GroupCommit:
             self._waiting.appendleft(write)
             write.again, write.group = False, None
 
-    def _give_up(self, write: Write) -> None:
+    def _give_up(self, write: Write, now_s: float) -> None:
+        waited_s = now_s - write.since_s
+        if waited_s <= self._queue_timeout_s:
+            return
         if self._withdraw(write):
             write.settle(
                 error=EngineUnreachable(
@@ -277,7 +278,7 @@ class GroupCommit:
                     backend=self._backend,
                 )
             )
-        elif time.monotonic() - write.since_s > self._queue_timeout_s + self._outcome_timeout_s:
+        elif waited_s > self._queue_timeout_s + self._outcome_timeout_s:
             write.settle(error=self._unknown(write))
 
     def _withdraw(self, write: Write) -> bool:
@@ -330,7 +331,7 @@ class GroupCommit:
 
     def _take(self, leader: Write | None = None, first: Sequence[Write] = ()) -> Group | None:
         """Of those who wait, all that one exchange should carry; the first leads, or who asks."""
-        if not self._waiting:
+        if not self._waiting or not (leader or self._waiting[0]).may_lead:
             return None
         members = [*first]
         stay: deque[Write] = deque()
@@ -339,20 +340,21 @@ class GroupCommit:
         others = (group.sessions for group in groups if group.leader is not leader)
         busy: set[bytes] = set().union(*others)
         for write in self._waiting:
-            if write.session in busy or (members and not self._fits(members, write, size)):
+            grown = size + self._size(write.payload)
+            if write.session in busy or (members and not self._fits(members, write, grown)):
                 stay.append(write)
             elif not write.abandoned:
                 members.append(write)
-                size += self._size(write.payload)
+                size = grown
         if self._by_session:
             members.sort(key=lambda write: write.session)
         group = Group(leader or members[0], members) if members else None
         self._waiting = stay
         return group
 
-    def _fits(self, members: list[Write], write: Write, size: int) -> bool:
+    def _fits(self, members: list[Write], write: Write, grown: int) -> bool:
         """Whether it may go along. One that is alone goes with its own session only."""
-        if len(members) >= GROUP_MAX or size + self._size(write.payload) > self._bytes_max:
+        if len(members) >= GROUP_MAX or grown > self._bytes_max:
             return False
         if write.alone or members[0].alone:
             return write.session == members[0].session

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ class Write:
 
     __slots__ = ("abandoned", "again", "alone", "group", "leads", "outcome", "payload", "session",
                  "since_s")  # fmt: skip
+    may_lead = True
 
     def __init__(self, payload: Any, session: bytes = b"") -> None:
         self.payload = payload
@@ -41,9 +44,9 @@ class Write:
         return self.outcome is not None
 
     def settle(self, reply: Any = None, error: BaseException | None = None) -> None:
-        """Note the outcome."""
+        """Note the outcome. One error may be that of several writes: each raises its own."""
         if self.outcome is None:
-            self.outcome = (reply, error)
+            self.outcome = (reply, error and copy.copy(error))
 
     def result(self) -> Any:
         """The reply, or raise the error; None before it is settled."""
@@ -68,14 +71,13 @@ class ThreadWrite(Write):
 
     def wake(self) -> None:
         """Let the thread go on."""
-        try:
-            self._woken.release()
-        except RuntimeError:  # it was woken already
-            return
+        if self._woken.locked():  # otherwise it was woken already, and has not looked yet
+            with suppress(RuntimeError):
+                self._woken.release()
 
-    def wait(self, timeout_s: float) -> None:
-        """Until it is woken, or the time is over."""
-        self._woken.acquire(timeout=timeout_s)
+    def wait(self, timeout_s: float) -> bool:
+        """Until it is woken, or the time is over; -1 is for ever."""
+        return self._woken.acquire(timeout=timeout_s)
 
 
 class TaskWrite(Write):
@@ -113,7 +115,42 @@ class TaskWrite(Write):
             timer.cancel()
 
 
+class ServedWrite(Write):
+    """Carried out by a thread, for a task of an event loop: a future has its outcome."""
+
+    __slots__ = ("future", "loop")
+    may_lead = False
+
+    def __init__(self, payload: Any, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(payload)
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+
+    def wake(self) -> None:
+        """Hand the outcome over; in its own event loop's thread."""
+        if self.outcome is not None and not self.future.done():
+            reply, error = self.outcome
+            if error is None:
+                self.future.set_result(reply)
+            else:
+                self.future.set_exception(error)
+
+
 def wake_each(writes: Iterable[Write]) -> None:
     """Let each of them look again."""
     for write in writes:
         write.wake()
+
+
+def tell_loops(writes: Iterable[Write]) -> list[ServedWrite]:
+    """Wake threads one by one, and each event loop once for all of its writes; returns those."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[ServedWrite]] = {}
+    for write in writes:
+        if isinstance(write, ServedWrite):
+            by_loop.setdefault(write.loop, []).append(write)
+        else:
+            write.wake()
+    for loop, mine in by_loop.items():
+        with suppress(RuntimeError):  # it is closed, and nobody waits
+            loop.call_soon_threadsafe(wake_each, mine)
+    return [write for mine in by_loop.values() for write in mine]

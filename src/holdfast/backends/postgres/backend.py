@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from holdfast.backends.group_commit import GroupCommit
+from holdfast.backends.loops import PerLoop
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.command_steps import Ask, CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
@@ -50,20 +51,6 @@ class PostgresSetup:
         self.durability = settings.reached(asked.require)
         self._settings = settings
         self._require = asked.require
-        patience_s = address.pool_timeout_s + _TURNS * address.reply_timeout_s
-        # A commit holds the session's row until it is on the disk, so appends to one session
-        # cannot overlap in the server. Instead of waiting there, each with a connection of its
-        # own, they wait here.
-        self._group = GroupCommit(
-            backend=BACKEND,
-            under_way_max=UNDER_WAY_MAX,
-            bytes_max=GROUP_BYTES_MAX,
-            size=lambda append: sum(map(len, append.records)),
-            queue_timeout_s=patience_s,
-            outcome_timeout_s=patience_s,
-            slow_s=SLOW_S,
-            by_session=True,
-        )
         self._commands = CommandSteps(
             Statements(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
             Replicas(len(servers) - 1, position=settings.position),
@@ -79,6 +66,25 @@ class PostgresSetup:
     def risk(self) -> str | None:
         """What may take the data away later although each ack is true."""
         return self._settings.risk()
+
+    def _new_group(self) -> GroupCommit:
+        """Where appends wait for each other.
+
+        A commit holds the session's row until it is on the disk, so appends to one session
+        cannot overlap in the server. Instead of waiting there, each with a connection of its
+        own, they wait here.
+        """
+        patience_s = self._primary.pool_timeout_s + _TURNS * self._primary.reply_timeout_s
+        return GroupCommit(
+            backend=BACKEND,
+            under_way_max=UNDER_WAY_MAX,
+            bytes_max=GROUP_BYTES_MAX,
+            size=lambda append: sum(map(len, append.records)),
+            queue_timeout_s=patience_s,
+            outcome_timeout_s=patience_s,
+            slow_s=SLOW_S,
+            by_session=True,
+        )
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
@@ -99,6 +105,7 @@ class PostgresBackend(PostgresSetup):
     ) -> None:
         super().__init__(asked, servers, settings)
         self._servers = [Pool(address) for address in servers]
+        self._group = self._new_group()
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
@@ -147,20 +154,21 @@ class PostgresBackend(PostgresSetup):
 
 
 class AsyncPostgresBackend(PostgresSetup):
-    """The same for the tasks of one event loop."""
+    """The same for tasks."""
 
     def __init__(
         self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
     ) -> None:
         super().__init__(asked, servers, settings)
         self._servers = [AsyncPool(address) for address in servers]
+        self._groups = PerLoop(self._new_group)
 
     async def execute(self, command: Command[R]) -> R:
         """Carry out one command without holding up the event loop."""
         self._check_process()
         if isinstance(command, Append):
             write = TaskWrite(command, command.session)
-            reply: R = await self._group.run_async(write, self._append)
+            reply: R = await self._groups.here().run_async(write, self._append)
             return reply
         result: R = await run_async(self._commands.of(command), self._do)
         return result
@@ -169,7 +177,8 @@ class AsyncPostgresBackend(PostgresSetup):
         """Let go of the server; what is under way ends first."""
         if self._process == os.getpid():
             self._closed = True
-            self._group.close()
+            for group in self._groups.all():
+                group.close()
             for server in self._servers:
                 await server.close()
 

@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+from holdfast.backends.loops import PerLoop
 from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.driver import (
     AsyncLink,
@@ -76,18 +77,19 @@ class Pool:
 
 
 class AsyncPool:
-    """For the async API, within one event loop."""
+    """For the async API. An idle connection can be used in any event loop."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self._idle: list[AsyncLink] = []
-        self._free = asyncio.BoundedSemaphore(address.pool_max)
+        self._free = PerLoop(lambda: asyncio.BoundedSemaphore(address.pool_max))
         self._closed = False
 
     @contextlib.asynccontextmanager
     async def borrow(self, operation: str) -> AsyncIterator[AsyncLink]:
         """A connection for the length of a `with` block; one that breaks in it is thrown away."""
-        await self._queue(operation)
+        free = self._free.here()
+        await self._queue(free, operation)
         try:
             link = await self._idle_one() or await open_link_async(self.address, operation)
             try:
@@ -100,7 +102,7 @@ class AsyncPool:
                 raise
             await self._give_back(link)
         finally:
-            self._free.release()
+            free.release()
 
     async def close(self) -> None:
         """Close idle connections now, lent ones when they come back."""
@@ -108,10 +110,10 @@ class AsyncPool:
         while self._idle:
             await self._idle.pop().close()
 
-    async def _queue(self, operation: str) -> None:
+    async def _queue(self, free: asyncio.Semaphore, operation: str) -> None:
         try:
             async with asyncio.timeout(self.address.pool_timeout_s):
-                await self._free.acquire()
+                await free.acquire()
         except TimeoutError:
             raise _all_busy(self.address, operation) from None
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends.group_commit import GroupCommit
+from holdfast.backends.loops import PerLoop
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
@@ -30,14 +31,27 @@ OUTCOME_REPLIES: Final = 6
 """A leader may connect, be sent elsewhere and wait for replies: for as many times as long as one."""
 
 
+class Shared:
+    """What all threads share, or the tasks of one event loop: the way to the engine, and to turns."""
+
+    def __init__(self, address: Address, turns: Any) -> None:
+        self.engine = Engine(address)
+        self.turns = turns
+        self.groups: dict[Server | None, GroupCommit] = {}
+
+    def is_idle(self) -> bool:
+        """Whether no write is under way or waits."""
+        return all(group.is_idle() for group in list(self.groups.values()))
+
+
 class RedisSetup:
     """What was seen of the engine, or of all primaries of a cluster."""
 
     name = BACKEND
     durability: Durability
+    _address: Address
     _assessments: Sequence[Assessment]
-    _engine: Engine
-    _groups: dict[Server | None, GroupCommit]
+    _may_promote = False
     _closed = False
 
     def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the assessment knows what was asked
@@ -49,30 +63,23 @@ class RedisSetup:
         for assessment in self._assessments:
             if assessment.risk:
                 return assessment.risk
-        if self._engine.pool.may_promote and self.durability < Durability.REPLICA:
+        if self._may_promote and self.durability < Durability.REPLICA:
             return (
                 "a failover may make a replica the primary that has not received the last "
                 "acknowledged writes. Say require=Durability.REPLICA to wait for one"
             )
         return None
 
-    def _note_assessments(self, assessments: Sequence[Assessment]) -> None:
+    def _note_assessments(self, shared: Shared, assessments: Sequence[Assessment]) -> None:
         self._assessments = assessments
+        self._may_promote = shared.engine.pool.may_promote
         self.durability = min(assessment.durability for assessment in assessments)
 
-    def _special(self, command: Command[Any]) -> Steps[Any] | None:
-        """Commands of more than one step."""
-        if isinstance(command, Names):
-            return self._engine.names(command)
-        if isinstance(command, ImportSession):
-            return self._engine.import_session(command)
-        return None
-
-    def _group_for(self, request: Request) -> GroupCommit:
+    def _group_for(self, request: Request, shared: Shared) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
-        pool, address = self._engine.pool, self._engine.address
+        pool, address = shared.engine.pool, self._address
         server = pool.known_server(request.slot) if pool.is_cluster else None
-        group = self._groups.get(server)
+        group = shared.groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
             waits = any(
@@ -86,18 +93,25 @@ class RedisSetup:
                 queue_timeout_s=address.pool_timeout_s,
                 outcome_timeout_s=OUTCOME_REPLIES * address.reply_timeout_s,
             )
-            group = self._groups.setdefault(server, group)
+            group = shared.groups.setdefault(server, group)
         return group
 
-    def _close_groups(self) -> float:
+    def _close_groups(self, every: Sequence[Shared]) -> float:
         """Refuse what comes from now on; until when what is under way may take."""
         self._closed = True
-        for group in list(self._groups.values()):
-            group.close()
-        return time.monotonic() + 2 * self._engine.address.reply_timeout_s
+        for one in every:
+            for group in list(one.groups.values()):
+                group.close()
+        return time.monotonic() + 2 * self._address.reply_timeout_s
 
-    def _is_idle(self) -> bool:
-        return all(group.is_idle() for group in list(self._groups.values()))
+
+def _special(engine: Engine, command: Command[Any]) -> Steps[Any] | None:
+    """Commands of more than one step."""
+    if isinstance(command, Names):
+        return engine.names(command)
+    if isinstance(command, ImportSession):
+        return engine.import_session(command)
+    return None
 
 
 def _settle(writes: Sequence[Write]) -> None:
@@ -111,12 +125,14 @@ class RedisBackend(RedisSetup):
     """Commands on Redis for every thread of this process; a forked child gets its own connections."""
 
     def __init__(self, address: Address) -> None:
-        self._engine = Engine(address)
+        self._address = address
         self._driver = Driver(address)
         self._forking = threading.Lock()
         self._begin()
         try:
-            self._note_assessments(self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(
+                self._shared, self._driver.run(self._shared.engine.pool.prepare())
+            )
         except BaseException:
             self.close()
             raise
@@ -124,70 +140,72 @@ class RedisBackend(RedisSetup):
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
         self._check_process()
-        steps = self._special(command)
+        shared = self._shared
+        steps = _special(shared.engine, command)
         if steps is not None:
             return cast("R", self._run(steps))
-        request = request_for(command, self._engine.keys)
+        request = request_for(command, shared.engine.keys)
         if command.writes:
-            return cast("R", self._group_for(request).run(ThreadWrite(request), self._carry))
-        self._run(self._engine.carry((request,)))
+            return cast(
+                "R", self._group_for(request, shared).run(ThreadWrite(request), self._carry)
+            )
+        self._run(shared.engine.carry((request,)))
         return cast("R", request.outcome())
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine."""
         if self._process != os.getpid():
             return  # the connections are the parent's
-        deadline_s = self._close_groups()
-        while not self._is_idle() and time.monotonic() < deadline_s:
+        deadline_s = self._close_groups([self._shared])
+        while not self._shared.is_idle() and time.monotonic() < deadline_s:
             time.sleep(CLOSE_POLL_S)
-        self._driver.run(self._engine.pool.close())
+        self._driver.run(self._shared.engine.pool.close())
 
     def _begin(self) -> None:
-        address = self._engine.address
         self._process = os.getpid()
         self._closed = False
-        self._turns = Slots(address.connections_max)
-        self._groups = {}
+        self._shared = Shared(self._address, Slots(self._address.connections_max))
 
     def _carry(self, writes: Sequence[Write]) -> None:
-        self._driver.run(self._engine.carry([write.payload for write in writes]))
+        self._driver.run(self._shared.engine.carry([write.payload for write in writes]))
         _settle(writes)
 
     def _run(self, steps: Steps[R]) -> R:
         """In turn: at most so many connections at a time."""
-        holder = object()
+        holder, turns = object(), self._shared.turns
         try:
-            if not self._turns.take(holder, self._engine.address.pool_timeout_s):
-                raise _busy(self._engine.address)
+            if not turns.take(holder, self._address.pool_timeout_s):
+                raise _busy(self._address)
             return self._driver.run(steps)
         finally:
-            self._turns.held.pop(holder, None)
-            self._turns.wake_next()
+            turns.held.pop(holder, None)
+            turns.wake_next()
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
             with self._forking:
                 if self._process != os.getpid():
-                    self._engine.pool.disown()
-                    self._begin()
+                    self._begin()  # the connections are the parent's
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
 class AsyncRedisBackend(RedisSetup):
-    """The same for the tasks of one event loop."""
+    """The same for tasks. A connection belongs to the event loop that opened it."""
 
     def __init__(self, address: Address) -> None:
-        self._engine = Engine(address)
+        self._address = address
         self._driver = AsyncDriver(address)
         self._process = os.getpid()
-        self._turns = asyncio.Semaphore(address.connections_max)
-        self._groups = {}
+        self._per_loop = PerLoop(
+            lambda: Shared(address, asyncio.Semaphore(address.connections_max))
+        )
 
     async def open(self) -> None:
         """Connect, and see what the engine keeps."""
+        shared = self._per_loop.here()
         try:
-            self._note_assessments(await self._driver.run(self._engine.pool.prepare()))
+            self._note_assessments(shared, await self._driver.run(shared.engine.pool.prepare()))
         except BaseException:
             await self.close()
             raise
@@ -200,40 +218,44 @@ class AsyncRedisBackend(RedisSetup):
             )
         if self._closed:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
-        steps = self._special(command)
+        shared = self._per_loop.here()
+        steps = _special(shared.engine, command)
         if steps is not None:
-            async with self._turn():
+            async with self._turn(shared):
                 return cast("R", await self._driver.run(steps))
-        request = request_for(command, self._engine.keys)
+        request = request_for(command, shared.engine.keys)
         if command.writes:
             write = TaskWrite(request)
-            return cast("R", await self._group_for(request).run_async(write, self._carry))
-        async with self._turn():
-            await self._driver.run(self._engine.carry((request,)))
+            return cast("R", await self._group_for(request, shared).run_async(write, self._carry))
+        async with self._turn(shared):
+            await self._driver.run(shared.engine.carry((request,)))
         return cast("R", request.outcome())
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""
-        deadline_s = self._close_groups()
-        while not self._is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
+        shared = self._per_loop.here()
+        deadline_s = self._close_groups(self._per_loop.all())
+        while not shared.is_idle() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - as above
             await asyncio.sleep(CLOSE_POLL_S)
-        await self._driver.run(self._engine.pool.close())
+        await self._driver.run(shared.engine.pool.close())
 
     async def _carry(self, writes: Sequence[Write]) -> None:
-        await self._driver.run(self._engine.carry([write.payload for write in writes]))
+        await self._driver.run(
+            self._per_loop.here().engine.carry([write.payload for write in writes])
+        )
         _settle(writes)
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _turn(self, shared: Shared) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._engine.address.pool_timeout_s):
-                await self._turns.acquire()
+            async with asyncio.timeout(self._address.pool_timeout_s):
+                await shared.turns.acquire()
         except TimeoutError:
-            raise _busy(self._engine.address) from None
+            raise _busy(self._address) from None
         try:
             yield
         finally:
-            self._turns.release()
+            shared.turns.release()
 
 
 def _busy(address: Address) -> EngineUnreachable:

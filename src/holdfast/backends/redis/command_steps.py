@@ -282,8 +282,7 @@ def _shortfall(waits: Sequence[Any]) -> str | None:
 
 def _settle_all(requests: Sequence[Request], error: HoldfastError) -> None:
     for request in requests:
-        own = copy.copy(error)  # several threads may raise it
-        own.__cause__ = error.__cause__
+        own = copy.copy(error)
         own.operation = request.operation
         request.settle(error=own)
 

@@ -112,10 +112,6 @@ class Pool:
             while links:
                 yield Shut(links.pop(), gently=True)
 
-    def disown(self) -> None:
-        """In the child of a fork: these connections are the parent's. They are not closed here."""
-        self._idle = {}
-
     def _idle_link(self, server: Server) -> Steps[Link | None]:
         links = self._idle.setdefault(server, [])
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import threading
 import time
@@ -11,12 +10,12 @@ from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 import apsw
 
-from holdfast.backends.group_commit import Group, GroupCommit
+from holdfast.backends.group_commit import LOOK_S, LOOK_S_MAX, GroupCommit
+from holdfast.backends.loops import PerLoop
 from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.driver import check_whole, close_as_it_is, open_database
 from holdfast.backends.sqlite.durability import (
@@ -30,7 +29,7 @@ from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
 from holdfast.backends.sqlite.writer import Displaced, Pending, Writer
-from holdfast.backends.writes import TaskWrite, ThreadWrite, Write, wake_each
+from holdfast.backends.writes import ServedWrite, ThreadWrite, Write, tell_loops, wake_each
 from holdfast.commands import Command
 from holdfast.errors import (
     EngineUnreachable,
@@ -181,9 +180,12 @@ class SqliteBackend(SqliteSetup):
             outcome_timeout_s=QUEUE_TIMEOUT_S,
             wake=self._wake,
         )
-        self._for_tasks: SimpleQueue[tuple[Write, Group] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         """Writes for tasks, so that no event loop waits for a disk."""
+        self._worker = ThreadWrite(None)
+        self._told: list[ServedWrite] = []
+        self._looks = PerLoop(lambda: [0.0])
+        """Until when a timer looks whether any write has waited too long."""
         self.durability = self._database.durability
         self.file_system = self._database.file_system
 
@@ -196,30 +198,27 @@ class SqliteBackend(SqliteSetup):
         reply: R = self._group.run(ThreadWrite(Pending(command)), self._carry)
         return reply
 
-    async def execute_async(self, command: Command[R]) -> R:
-        """Carry out a write for a task of the running event loop."""
+    def submit(self, command: Command[R]) -> asyncio.Future[R]:
+        """Queue a write for a task of the running event loop; the thread carries it out.
+
+        Nothing waits for this call, so an interrupt at any point of it holds nobody up.
+        """
         if self._closed or self._process != os.getpid():
             self._refuse()
-        write = TaskWrite(Pending(command))
-        try:
-            if (group := self._group.enter(write)) is not None:
-                self._lead(write, group)
-            while not write.settled:
-                await write.wait(self._group.look_s())
-                if (group := self._group.look_after(write)) is not None:
-                    self._lead(write, group)
-        except BaseException:
-            if (group := self._group.withdraw(write)) is not None:
-                self._lead(write, group)
-            raise
-        reply: R = write.result()
-        return reply
+        write = ServedWrite(Pending(command), asyncio.get_running_loop())
+        self._group.enter(write)
+        if self._looks.here()[0] < time.monotonic():
+            self._look_later(write.loop)
+        self._call_worker()
+        return write.future
 
     def close(self) -> None:
         """Finish what is queued, then close every connection."""
         if self._process != os.getpid():
             return  # they are the parent's: closing them here could break its locks
         self._group.close()
+        if not self._group.is_idle() and self._thread is not None:
+            self._call_worker()  # an interrupt may have swallowed the last call
         deadline_s = time.monotonic() + QUEUE_TIMEOUT_S
         while not self._group.is_idle() and time.monotonic() < deadline_s:
             time.sleep(CLOSE_POLL_S)
@@ -227,40 +226,55 @@ class SqliteBackend(SqliteSetup):
             if not self._closed:
                 self._closed = True
                 self._database.close()
-        self._for_tasks.put(None)
+        self._worker.wake()
 
-    def _lead(self, write: Write, group: Group) -> None:
-        """In the thread, which waits for work until the store is closed."""
-        self._for_tasks.put((write, group))
-        if self._thread is not None and self._thread.is_alive():
-            return
-        name = "holdfast-sqlite-writer"
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+    def _call_worker(self) -> None:
+        """Let the thread look for work; it is there from the first write on."""
+        if self._thread is None or not self._thread.is_alive():
+            # An interrupt may leave two of them, with a worker each: one serves at a time.
+            self._worker = worker = ThreadWrite(None)
+            name = "holdfast-sqlite-writer"
+            self._thread = threading.Thread(
+                target=self._work, args=(worker,), name=name, daemon=True
+            )
+            try:
+                self._thread.start()
+            except RuntimeError:  # there can be no more threads: then the event loop has to wait
+                self._serve(worker)
+        self._worker.wake()
+
+    def _work(self, worker: ThreadWrite) -> None:
+        while not self._closed:
+            self._serve(worker)
+            if not worker.wait(LOOK_S if self._told else -1):
+                told, self._told = self._told, []
+                self._wake([write for write in told if not write.future.done()])
+
+    def _serve(self, worker: ThreadWrite) -> None:
         try:
-            self._thread.start()
-        except RuntimeError:  # there can be no more threads: then the event loop has to wait
-            self._work(for_ever=False)
+            self._group.serve(worker, self._carry)
+        except BaseException:
+            worker.abandoned = True
+            self._group.pass_on(worker)
+            raise
 
-    def _work(self, *, for_ever: bool = True) -> None:
-        """An interrupt may put work in twice, and start a second thread: a group is taken once."""
-        with suppress(Empty):
-            while (work := self._for_tasks.get(block=for_ever)) is not None:
-                write, group = work
-                taken = self._group.gather(write, group)
-                self._group.lead(write, taken, self._carry, until_s=math.inf)
-            self._for_tasks.put(None)  # for another thread
+    def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer for all writes of a loop; if an interrupt swallows it, the next write has one."""
+        self._looks.here()[0] = time.monotonic() + 2 * LOOK_S_MAX
+        loop.call_later(LOOK_S_MAX, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whether any has waited too long: the thread itself may be stuck, with a disk."""
+        late = self._group.give_up()
+        wake_each(one for one in late if isinstance(one, ServedWrite) and one.loop is loop)
+        if not self._group.is_idle():
+            self._look_later(loop)
 
     def _wake(self, writes: Iterable[Write]) -> None:
-        """Threads one by one, each event loop once for all of its writes."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[Write]] = {}
-        for write in writes:
-            if isinstance(write, TaskWrite):
-                by_loop.setdefault(write.loop, []).append(write)
-            else:
-                write.wake()
-        for loop, mine in by_loop.items():
-            with suppress(RuntimeError):  # it is closed, and nobody waits
-                loop.call_soon_threadsafe(wake_each, mine)
+        """An event loop swallows an interrupt that comes while it hands them over: it is told again."""
+        told = [write for write in self._told if not write.future.done()]
+        told += tell_loops(writes)
+        self._told = [write for write in told if not write.loop.is_closed()]
 
     def _carry(self, writes: Sequence[Write]) -> None:
         pending: list[Pending] = [write.payload for write in writes]
@@ -418,7 +432,7 @@ class AsyncSqliteBackend(SqliteSetup):
     def execute(self, command: Command[R]) -> Awaitable[R]:
         """Carry out one command without holding up the event loop."""
         if command.writes:
-            return self._backend.execute_async(command)
+            return self._backend.submit(command)
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._threads, self._backend.execute, command)
 
