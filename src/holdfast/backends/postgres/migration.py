@@ -144,7 +144,6 @@ def _keep_others_out(link: Link, schema: str) -> None:
         try:
             with link.transaction():  # inside another one: a savepoint, which gives the locks back
                 link.execute(in_schema(SQL["tables_lock"], schema))
-            return
         except psycopg.errors.LockNotAvailable as error:
             if time.monotonic() > deadline_s:
                 raise _error(
@@ -154,7 +153,9 @@ def _keep_others_out(link: Link, schema: str) -> None:
                     "a session that is idle in transaction; pg_stat_activity names them). Nothing "
                     "was changed. End them, or try again later",
                 ) from error
-        time.sleep(MIGRATION_REST_S)
+            time.sleep(MIGRATION_REST_S)
+        else:
+            return
 
 
 def _whose(link: Link, schema: str) -> Row:
