@@ -335,6 +335,16 @@ def fill(store: Store) -> None:
         store.append("s", say(f"{turn} " + "x" * 50_000))
 
 
+def test_a_log_that_was_cut_and_then_deleted_is_not_put_back_as_if_it_were_whole(path: Path):
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        for turn in range(5):
+            store.append("s", say(f"{turn}"))
+        os.truncate(part(path, "wal"), part(path, "wal").stat().st_size - 100)
+        part(path, "wal").unlink()
+        with pytest.raises(EngineUnreachable, match=r"cut short.*may be lost"):
+            store.append("s", say("after"))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_a_database_that_was_cut_is_named_to_writers_and_readers(path: Path, share: float):
     with holdfast.connect(f"sqlite:///{path}") as store:
