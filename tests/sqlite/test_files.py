@@ -11,13 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 import holdfast
 from holdfast import Damaged, EngineUnreachable, HoldfastError, OutcomeUnknown, Store
 from holdfast.backends.sqlite.backend import Database
-from holdfast.backends.sqlite.wal import Log
 from tests.contract.harness import say, texts
 
 
@@ -183,73 +181,6 @@ def test_another_process_opens_the_file_while_its_log_has_no_name(path: Path):
         assert set(left(path)) >= {*acks, "after"}
 
 
-def test_a_log_cut_while_another_process_has_it_open_is_not_opened(path: Path):
-    with subprocess.Popen(
-        [sys.executable, "-c", OPENS, f"sqlite:///{path}"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as other:  # fmt: skip
-        assert other.stdout is not None
-        assert other.stdout.readline() == "acknowledged\n"
-        # Only in its last page, which nobody reads to open it: SQLite itself would not notice.
-        os.truncate(part(path, "wal"), part(path, "wal").stat().st_size - 100)
-        with pytest.raises(Damaged, match=r"shorter than its index says.*Nothing was written"):
-            holdfast.connect(f"sqlite:///{path}")
-        other.send_signal(signal.SIGKILL)
-
-
-def test_a_log_replaced_while_it_is_being_opened_is_not_taken_for_the_open_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def replaced(name: str, connection: apsw.Connection) -> Log:
-        replace(Path(name))
-        return Log(name, connection)
-
-    holdfast.connect(f"sqlite:///{path}").close()
-    with monkeypatch.context() as patched:
-        patched.setattr("holdfast.backends.sqlite.watch.Log", replaced)
-        with pytest.raises(EngineUnreachable, match=r"replaced while it was being opened"):
-            holdfast.connect(f"sqlite:///{path}")
-    with holdfast.connect(f"sqlite:///{path}") as store:
-        store.append("s", say("after"))
-        assert left(path) == ["after"]
-
-
-def test_a_second_store_does_not_open_a_log_beside_a_deleted_one_of_the_same_process(path: Path):
-    with holdfast.connect(f"sqlite:///{path}") as store:
-        store.append("s", say("before"))
-        replace(part(path, "wal"))
-        with pytest.raises(EngineUnreachable, match="another store of this process"):
-            holdfast.connect(f"sqlite:///{path}")
-        store.append("s", say("after"))
-        with holdfast.connect(f"sqlite:///{path}") as second:
-            assert texts(second.history("s")) == ["before", "after"] == left(path)
-
-
-CUT_INDEX = """
-import os, sys, time, holdfast
-from holdfast.backends.sqlite.watch import RECENT_S
-store = holdfast.connect(sys.argv[1])
-store.append("s", holdfast.Message("user", "before"))
-os.truncate(sys.argv[2], 0)
-time.sleep(2 * RECENT_S)
-if sys.argv[3] == "append":
-    store.append("s", holdfast.Message("user", "after"))
-print(len(store.history("s")))
-"""
-
-
-@pytest.mark.parametrize(("then", "count"), [("append", "2"), ("history", "1")])
-def test_an_index_that_was_cut_does_not_end_the_process_once_a_look_was_due(
-    path: Path, then: str, count: str
-):
-    """SQLite would touch memory that is not there any more: SIGBUS."""
-    words = [CUT_INDEX, f"sqlite:///{path}", str(part(path, "shm")), then]
-    done = subprocess.run(
-        [sys.executable, "-c", *words], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, count), done.stderr
-
-
 def held_by_raw_sqlite(path: Path) -> subprocess.Popen[str]:
     code = (
         "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute('PRAGMA user_version').fetchall();"
@@ -333,6 +264,38 @@ def test_a_log_cut_inside_its_last_page_is_noticed(path: Path):
 def fill(store: Store) -> None:
     for turn in range(120):
         store.append("s", say(f"{turn} " + "x" * 50_000))
+
+
+CHANGES = """
+import apsw, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute("CREATE TABLE t (x)")
+connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+"""
+
+
+def test_the_log_is_not_put_back_over_a_database_that_another_program_has_changed(path: Path):
+    with holdfast.connect(f"sqlite:///{path}"):
+        pass  # its tables are in the database itself now
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("before"), key="k")
+        part(path, "wal").unlink()
+        part(path, "shm").unlink()
+        subprocess.run([sys.executable, "-c", CHANGES, str(path)], timeout=60, check=True)
+        assert part(path, "wal").stat().st_size == 0, "the other program folded its own log in"
+        with pytest.raises(EngineUnreachable, match=r"another program has changed .* may be lost"):
+            store.append("s", say("after"))
+        store.append("s", say("later"))
+        assert left(path) == ["later"]
+
+
+def test_a_log_that_is_put_back_has_the_mode_of_its_database(path: Path):
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("before"))
+        path.chmod(0o640)
+        part(path, "wal").unlink()
+        store.append("s", say("after"))
+        assert part(path, "wal").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_log_that_was_cut_and_then_deleted_is_not_put_back_as_if_it_were_whole(path: Path):
