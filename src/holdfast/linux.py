@@ -1,11 +1,12 @@
-"""What the kernel says about mounts: the one reader of /proc/PID/mountinfo.
+"""What the kernel says about mounts: the one reader of /proc/PID/mountinfo; and names that last.
 
-The reaper has its own, because it starts alone without this package.
+The reaper has its own reader, because it starts alone without this package.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -55,3 +56,12 @@ def file_system_of(path: Path, pid: int | None = None) -> str:
     # Links of this process are known here; another one may see other folders under those names.
     mount = mount_of(path.resolve() if pid is None else path, mounts(pid))
     return "unknown" if mount is None else mount.kind
+
+
+def sync_directory(directory: Path) -> None:
+    """The name of a new file must survive a power cut as well as its contents."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

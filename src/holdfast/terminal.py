@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.errors import HoldfastError, StoredDataError, UsageError
+from holdfast.linux import sync_directory
 from holdfast.model import Erased, History, Loaded, Message, Stat
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def write_file(lines: Iterator[str], path: Path) -> None:
         out.flush()
         os.fsync(out.fileno())
     partial.replace(path)
+    sync_directory(path.parent)
     if left_out is not None:
         raise left_out
 

@@ -78,6 +78,27 @@ def test_an_append_with_the_session_s_own_time_refreshes_its_summary_too(store: 
     assert found[SUMMARIES + b"u"]["expires_at_ms"] == found[b"u"]["expires_at_ms"]
 
 
+@pytest.mark.parametrize("first", [3600.0, None], ids=["expiring", "not expiring"])
+def test_a_summary_of_what_was_rewritten_does_not_outlive_its_session(
+    open_store: Opener, store: AnyStore, first: float | None
+):
+    """A rewrite does not lengthen the life of a summary of what it removed; it may shorten it."""
+    other = open_store(ttl_s=60)
+    for then in ("rewrite", "append after a rewrite"):
+        session = f"u, {then}"
+        store.append(session, turns(30), ttl_s=first)
+        assert store.summarize(session, keep=10) is not None
+        if then == "rewrite":
+            other.rewrite(session, turns(3))
+        else:
+            store.rewrite(session, turns(3))
+            other.append(session, say("more"))
+        found = parts(store)
+        beside, kept = found[SUMMARIES + session.encode()], found[session.encode()]
+        assert beside["expires_at_ms"] is not None
+        assert beside["expires_at_ms"] <= kept["expires_at_ms"]
+
+
 def test_what_expired_with_its_session_stays_gone_when_the_session_begins_anew(store: AnyStore):
     store.append("u", turns(30), ttl_s=3600)
     assert store.summarize("u", keep=10) is not None

@@ -20,6 +20,7 @@ from holdfast.doctor import Hazard, Severity, Soundness, assert_sound, audit, st
 from holdfast.doctor.sqlite_rules import Version, has_wal_reset_bug
 from holdfast.doctor.storage import Storage
 from tests.doctor.conftest import about, verdicts
+from tests.sqlite.locks import change_of_journal
 
 SOUND, UNSOUND, UNKNOWN, ABSENT = Soundness
 
@@ -87,6 +88,15 @@ def test_it_never_writes_while_others_have_it_open(file: Path, beside: subproces
     assert state(file.parent) == before
     assert f"({beside.pid})" in found.facts["open in"]
     assert found.facts["holdfast records read"] == "3 of 1 session(s)", "the -wal file counts"
+
+
+def test_it_leaves_the_locks_of_a_store_in_the_same_process(file: Path):
+    """Linux drops every lock of a process on a file when the process closes it anywhere."""
+    with holdfast.connect(url(file)) as store:
+        store.append("a", Message("user", "x"))
+        assert change_of_journal(file) == "locked"
+        audit(url(file))
+        assert change_of_journal(file) == "locked"
 
 
 def test_it_never_writes_after_a_crash_nor_after_a_clean_end(file: Path):

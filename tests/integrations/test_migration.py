@@ -22,6 +22,7 @@ from holdfast import EngineUnreachable, Message, SessionState, UsageError
 from holdfast.integrations.migration import KINDS, migrate
 from tests.integrations import sources
 from tests.integrations.sources import Written, langchain_history, read
+from tests.sqlite.locks import change_of_journal
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 REDIS = (sources.langchain_redis, sources.openai_agents_redis, sources.llama_index_redis)
@@ -292,6 +293,22 @@ def test_a_wrong_source_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=words.replace("+", r"\+")):
         migrate(source, f"sqlite:///{disk_path}/memory.db", kind=kind, dry_run=True)
     assert list(disk_path.iterdir()) == []
+
+
+def test_a_source_that_this_process_has_open_keeps_its_locks(disk_path: Path):
+    """Linux drops every lock of a process on a file when the process closes it anywhere."""
+    file = disk_path / "memory.db"
+    with holdfast.connect(f"sqlite:///{file}") as store:
+        store.append("a", Message("user", "x"))
+        assert change_of_journal(file) == "locked"
+        with pytest.raises(UsageError, match="with the columns"):
+            migrate(
+                f"sqlite:///{file}",
+                f"sqlite:///{disk_path}/target.db",
+                kind="langchain-sql",
+                dry_run=True,
+            )
+        assert change_of_journal(file) == "locked"
 
 
 def test_a_table_that_is_not_there_is_named_with_the_option(sqlite_engine: Any, url: str):

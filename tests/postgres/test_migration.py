@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 import holdfast
-from holdfast import FormatTooNew, Refused, UsageError
-from holdfast.backends.postgres.migration import SCHEMA_VERSION
+from holdfast import EngineUnreachable, FormatTooNew, Refused, UsageError, codec
+from holdfast.backends.postgres.migration import MIGRATIONS, SCHEMA_VERSION
+from holdfast.backends.postgres.statements import in_schema
 from holdfast.verify.engines.postgres import PostgresEngine
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
 from tests.recall.models import Letters
+from tests.waiting import wait_until
 
 START = """
 import sys, holdfast, holdfast.backends.postgres
@@ -51,6 +54,58 @@ def test_ten_processes_that_start_at_once_make_one_schema(
     assert sorted(texts(connect(postgres_engine).history("s"))) == [str(n) for n in range(10)]
     versions = admin.execute("SELECT version FROM holdfast.holdfast_schema").fetchall()
     assert versions == [(number + 1,) for number in range(SCHEMA_VERSION)]
+
+
+def make_schema(admin: psycopg.Connection, version: int) -> None:
+    """As an earlier release left it."""
+    admin.execute("CREATE SCHEMA holdfast")
+    for number in range(1, version + 1):
+        admin.execute(in_schema(MIGRATIONS[number - 1], "holdfast"))
+        admin.execute("INSERT INTO holdfast.holdfast_schema (version) VALUES (%s)", (number,))
+
+
+BEGIN_APPEND = (
+    "INSERT INTO holdfast.sessions (namespace, name) VALUES ('default', 's') RETURNING id"
+)
+END_APPEND = "INSERT INTO holdfast.messages (session, seq, record) VALUES (%s, 1, %s)"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+def test_a_client_that_is_in_the_middle_of_a_write_ends_it_before_the_schema_changes(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, version: int
+):
+    make_schema(admin, version)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(postgres_engine.url) as older:
+        [(session,)] = older.execute(BEGIN_APPEND).fetchall()
+        newer = threads.submit(connect, postgres_engine)
+        wait_until(lambda: admin.execute(WAITING).fetchone() == (1,))
+        older.execute("SET LOCAL lock_timeout = '10s'")
+        older.execute(END_APPEND, (session, codec.encode(say("kept"))))
+        older.execute("UPDATE holdfast.sessions SET last = 1 WHERE id = %s", (session,))
+        older.commit()
+        assert texts(newer.result(30).history("s")) == ["kept"]
+
+
+def test_others_work_on_while_a_change_of_the_schema_waits_for_a_long_transaction(
+    postgres_engine: PostgresEngine,
+    admin: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    make_schema(admin, SCHEMA_VERSION - 1)
+    monkeypatch.setattr("holdfast.backends.postgres.migration.MIGRATION_TIMEOUT_S", 3.0)
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(postgres_engine.url) as idle:
+        idle.execute("SELECT count(*) FROM holdfast.sessions")
+        newer = threads.submit(holdfast.connect, postgres_engine.url)
+        wait_until(lambda: admin.execute(WAITING).fetchone() == (1,))
+        admin.execute("SET lock_timeout = '2s'")
+        admin.execute(BEGIN_APPEND)
+        with pytest.raises(EngineUnreachable, match=r"transactions open.*Nothing was changed"):
+            newer.result(30)
+    versions = admin.execute("SELECT max(version) FROM holdfast.holdfast_schema").fetchone()
+    assert versions == (SCHEMA_VERSION - 1,)
+    with holdfast.connect(postgres_engine.url) as store:
+        assert store.sessions() == ["s"]
 
 
 def test_a_schema_of_a_later_release_is_refused_and_left_alone(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast import Damaged, StoredDataError
+from holdfast import Damaged, SessionState, StoredDataError
 from holdfast.cli import main
 from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import RedisHarness
@@ -89,3 +89,17 @@ def test_the_command_keeps_the_file_and_fails(harness: RedisHarness, tmp_path: P
     assert "'b'" in result.output
     with APIS["sync"](harness.url, namespace="restored") as restored:
         assert restored.load(file.read_text().splitlines()).sessions == 2
+
+
+@pytest.mark.parametrize("ttl_s", [None, 7200.0], ids=["for ever", "longer"])
+def test_summaries_that_the_engine_let_expire_stay_gone_when_its_clock_is_set_back(
+    harness: RedisHarness, store: Any, ttl_s: float | None
+):
+    """The engine removes what has expired key by key: their log may be gone, their session there."""
+    store.append("u", [say(f"turn {number}") for number in range(30)], ttl_s=3600)
+    assert store.summarize("u", keep=10) is not None
+    assert harness.engine.call("DEL", "hf:{default.u}:summaries:log") == 1
+    store.append("u", say("more"), ttl_s=ttl_s)
+    assert store.summaries("u").state is SessionState.EXPIRED
+    assert store.summarize("u", keep=10) is not None
+    assert len(store.summaries("u")) == 1

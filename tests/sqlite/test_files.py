@@ -266,6 +266,48 @@ def fill(store: Store) -> None:
         store.append("s", say(f"{turn} " + "x" * 50_000))
 
 
+CHANGES = """
+import apsw, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute("CREATE TABLE t (x)")
+connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+"""
+
+
+def test_the_log_is_not_put_back_over_a_database_that_another_program_has_changed(path: Path):
+    with holdfast.connect(f"sqlite:///{path}"):
+        pass  # its tables are in the database itself now
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("before"), key="k")
+        part(path, "wal").unlink()
+        part(path, "shm").unlink()
+        subprocess.run([sys.executable, "-c", CHANGES, str(path)], timeout=60, check=True)
+        assert part(path, "wal").stat().st_size == 0, "the other program folded its own log in"
+        with pytest.raises(EngineUnreachable, match=r"another program has changed .* may be lost"):
+            store.append("s", say("after"))
+        store.append("s", say("later"))
+        assert left(path) == ["later"]
+
+
+def test_a_log_that_is_put_back_has_the_mode_of_its_database(path: Path):
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("before"))
+        path.chmod(0o640)
+        part(path, "wal").unlink()
+        store.append("s", say("after"))
+        assert part(path, "wal").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_log_that_was_cut_and_then_deleted_is_not_put_back_as_if_it_were_whole(path: Path):
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        for turn in range(5):
+            store.append("s", say(f"{turn}"))
+        os.truncate(part(path, "wal"), part(path, "wal").stat().st_size - 100)
+        part(path, "wal").unlink()
+        with pytest.raises(EngineUnreachable, match=r"cut short.*may be lost"):
+            store.append("s", say("after"))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_a_database_that_was_cut_is_named_to_writers_and_readers(path: Path, share: float):
     with holdfast.connect(f"sqlite:///{path}") as store:

@@ -98,13 +98,12 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
 
 
 def _header(path: Path) -> Header:
+    """By SQLite: to open and close the file beside it would drop the locks of this process."""
     try:
-        with path.open("rb") as file:
-            data = file.read(HEADER_BYTES)
-    except OSError as error:
-        raise EngineUnreachable(
-            f"{path} cannot be read ({error.strerror}). Nothing was created"
-        ) from error
+        with read_only(path) as connection:
+            _, data = connection.read("main", 0, 0, HEADER_BYTES)
+    except apsw.Error as error:
+        raise EngineUnreachable(f"{path} cannot be read ({error}). Nothing was created") from error
     header = read_header(data)
     if header is None:
         raise UsageError(f"{path} is no SQLite database (or its first page is still in its -wal)")

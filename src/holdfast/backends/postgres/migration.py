@@ -6,6 +6,7 @@ Done once per store, with a connection of its own, before the first command.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, INDEX_TABLES, mapped
 from holdfast.backends.postgres.statements import SQL, Row, in_schema
 from holdfast.backends.queries import load_migrations
-from holdfast.errors import FormatTooNew, HoldfastError, Refused
+from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, Refused
 
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -26,7 +27,8 @@ RECALL_VERSION: Final = 2
 """The migration that made the tables of the index."""
 _TABLE: Final = re.compile(r"^CREATE TABLE .*?;$", re.MULTILINE | re.DOTALL)
 MIGRATION_TIMEOUT_S: Final = 60.0
-"""How long one process waits for another that is bringing the schema up to date."""
+"""How long one process waits for another that is bringing the schema up to date, and for those at work."""
+MIGRATION_REST_S: Final = 0.5
 
 
 def open_database(address: Address) -> tuple[ServerSettings, str | None]:
@@ -119,6 +121,8 @@ def _migrate(link: Link, schema: str) -> None:
     _, known, there = _whose(link, schema)
     if not there:
         link.execute(f'CREATE SCHEMA "{schema}"'.encode())
+    if known:
+        _keep_others_out(link, schema)
     for version in range(_version(link, schema) + 1 if known else 1, SCHEMA_VERSION + 1):
         link.execute(in_schema(MIGRATIONS[version - 1], schema))
         add = f'INSERT INTO "{schema}".holdfast_schema (version) VALUES ({version})'  # noqa: S608
@@ -127,6 +131,31 @@ def _migrate(link: Link, schema: str) -> None:
 
 def _lock(link: Link) -> None:
     link.execute(SQL["migration_lock"].encode(), (str(round(MIGRATION_TIMEOUT_S * 1000)),))
+
+
+def _keep_others_out(link: Link, schema: str) -> None:
+    """Hold every table of the log, in the order in which all writes and reads take them.
+
+    One lock after another, as the migrations come to them, would be a circle with a client that
+    is at work. Each try is short: who waits for such a lock holds up all who come after.
+    """
+    deadline_s = time.monotonic() + MIGRATION_TIMEOUT_S
+    while True:
+        try:
+            with link.transaction():  # inside another one: a savepoint, which gives the locks back
+                link.execute(in_schema(SQL["tables_lock"], schema))
+        except psycopg.errors.LockNotAvailable as error:
+            if time.monotonic() > deadline_s:
+                raise _error(
+                    EngineUnreachable,
+                    f"the tables of schema {schema} could not be brought up to date: for "
+                    f"{MIGRATION_TIMEOUT_S:.0f} s others had transactions open on them (a backup, "
+                    "a session that is idle in transaction; pg_stat_activity names them). Nothing "
+                    "was changed. End them, or try again later",
+                ) from error
+            time.sleep(MIGRATION_REST_S)
+        else:
+            return
 
 
 def _whose(link: Link, schema: str) -> Row:

@@ -95,5 +95,9 @@ SELECT max(version) FROM {schema}.holdfast_schema
 -- Until the end of the transaction, so that it also works through a bouncer.
 SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(hashtext('holdfast migration'))
 
+-- name: tables_lock
+SET LOCAL lock_timeout = '1s';
+LOCK TABLE {schema}.sessions, {schema}.messages, {schema}.keys IN ACCESS EXCLUSIVE MODE
+
 -- name: system
 SELECT system_identifier::text FROM pg_control_system()

@@ -16,6 +16,7 @@ from holdfast.backends.queries import load_migrations
 from holdfast.backends.sqlite.durability import check_directory
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.errors import Damaged, EngineUnreachable, FormatTooNew, HoldfastError, UsageError
+from holdfast.linux import sync_directory
 
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
@@ -171,7 +172,7 @@ def _make_ready(connection: apsw.Connection, path: Path, *, create: bool) -> Non
     # Begins the -wal file, whose place is watched from now on.
     connection.execute("SELECT count(*) FROM sessions WHERE id = 0").fetchall()
     if fresh:
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def _whose(connection: apsw.Connection, path: Path) -> int:
@@ -215,15 +216,6 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
 def _pragma(connection: apsw.Connection, name: str) -> int:
     [(value,)] = connection.execute(f"PRAGMA {name}")
     return int(value)
-
-
-def _sync_directory(directory: Path) -> None:
-    """The name of a new file must survive a power cut as well as its contents."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _error(kind: type[HoldfastError], words: str) -> HoldfastError:

@@ -17,6 +17,7 @@ from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.backends.sqlite.wal import OWN
 from holdfast.backends.sqlite.watch import File, Harm, Identity, Watch, look_up
 from holdfast.errors import EngineUnreachable
+from holdfast.linux import sync_directory
 
 _LOCK: Final = struct.Struct("hh4xqqi4x")
 _SHARED_FIRST: Final = 0x40000000 + 2
@@ -88,11 +89,7 @@ def _give_name(watch: Watch) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    folder = os.open(name.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_directory(name.parent)
 
 
 def _others_have_it_open(watch: Watch) -> bool:

@@ -59,10 +59,7 @@ def append(ledger: Ledger, command: Append, now_ms: int, durability: Durability)
     elif row.expires_ms is not None and row.state_at(now_ms) is SessionState.EXPIRED:
         row.clear(SessionState.EXPIRED)
         ledger.remove_messages(row)
-    lived, before_ms = row.state == "live", row.expires_ms
     written = _add(ledger, row, command, now_ms, durability)
-    if lived and row.expires_ms != before_ms:
-        _move_expiry(ledger, command.session, row, before_ms)
     if command.key is not None:
         ledger.add_key(row, command.key, written.first, written.last)
     return written
@@ -76,7 +73,7 @@ def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, durability: Durabilit
     if row is None:
         row = ledger.add_session(command.session)
     else:
-        row.clear(SessionState.LIVE)
+        row.clear(row.state_at(now_ms))
         ledger.remove_messages(row)
     return _add(ledger, row, command, now_ms, durability)
 
@@ -96,19 +93,21 @@ def _check(command: Append | Rewrite, row: Row | None, now_ms: int) -> None:
 def _add(
     ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, durability: Durability
 ) -> Written:
-    first = row.last + 1
+    first, lived, before_ms = row.last + 1, row.state == "live", row.expires_ms
     ledger.add_messages(row, command.records)
     if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
         row.state = SessionState.LIVE.value
         row.set_ttl(command.ttl_ms, now_ms)
         ledger.save(row)
+        if lived and row.expires_ms != before_ms:
+            _move_expiry(ledger, command.session, row, now_ms)
     return Written(first, row.last, durability)
 
 
-def _move_expiry(ledger: Ledger, session: bytes, row: Row, before_ms: int | None) -> None:
+def _move_expiry(ledger: Ledger, session: bytes, row: Row, now_ms: int) -> None:
     """Summaries expire with their session, unless they have expired or are gone already."""
     beside = ledger.session(sublogs_of(session)[1])
-    if beside is not None and beside.state == "live" and beside.expires_ms == before_ms:
+    if beside is not None and beside.state_at(now_ms) is SessionState.LIVE:
         beside.ttl_ms, beside.expires_ms = row.ttl_ms, row.expires_ms
         ledger.save(beside)
 

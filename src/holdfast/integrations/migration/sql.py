@@ -6,7 +6,8 @@ ONLY transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -132,10 +133,11 @@ class _Sqlite:
         self.error: type[Exception] = apsw.Error
         path = Path(urlsplit(url).path[1:]).absolute()
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connect = functools.partial(apsw.Connection, flags=flags)
         try:
-            self._connection = apsw.Connection(_uri(path), flags=flags)
+            self._connection = connect(_uri(connect, path))
             self._connection.execute("BEGIN")
-        except (apsw.Error, OSError) as error:
+        except apsw.Error as error:
             raise UsageError(f"{path} cannot be read ({error}). Nothing was created") from error
 
     def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
@@ -190,16 +192,18 @@ class _Postgres:
         self._connection.close()
 
 
-def _uri(path: Path) -> str:
+def _uri(connect: Callable[..., Any], path: Path) -> str:
     """A file that nothing is written beside: with no log there, a file that uses one is as it is."""
-    with path.open("rb") as file:
-        uses_log = file.read(100)[_WAL_HEADER] == b"\2\2"
-    how = "mode=ro"
-    if uses_log:
-        has_log = path.with_name(f"{path.name}-wal").exists()
-        how += "&readonly_shm=1" if has_log else "&immutable=1"
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return f"file:{name}?{how}"
+    uri = f"file:{name}?mode=ro"
+    # By SQLite: to open and close the file beside it would drop the locks of this process.
+    first = connect(f"{uri}&immutable=1")
+    _, header = first.read("main", 0, 0, 100)
+    first.close()
+    if header[_WAL_HEADER] == b"\2\2":
+        has_log = path.with_name(f"{path.name}-wal").exists()
+        uri += "&readonly_shm=1" if has_log else "&immutable=1"
+    return uri
 
 
 def _quoted(name: str) -> str:

@@ -42,19 +42,20 @@ end
 
 -- Summaries expire with their session, unless they have expired or are gone already. They are in
 -- its slot. Not declared, and a failure is no matter: while a slot moves, a key that is not there
--- cannot even be asked for, and a summary that expires too early is made again.
-local function move_expiry(head, before)
+-- cannot even be asked for, and a summary that expires too early is made again. Their log first:
+-- where a clock was set back, it may be gone before the time that its head says.
+local function move_expiry(head)
     local beside = string.sub(KEYS[1], 1, -5) .. 'summaries:'
     local kept = redis.pcall('HMGET', beside .. 'head', 'state', 'exp')
-    if kept.err or kept[1] ~= 'live' or kept[2] ~= (before and whole(before) or false) then
+    if kept.err or kept[1] ~= 'live' or kept[2] and tonumber(kept[2]) <= clock() then
         return
     end
-    if head.exp then
+    if not head.exp then
+        if redis.pcall('PERSIST', beside .. 'log') == 1 then
+            redis.pcall('HDEL', beside .. 'head', 'ttl', 'exp')
+        end
+    elseif redis.pcall('PEXPIREAT', beside .. 'log', whole(head.exp)) == 1 then
         redis.pcall('HSET', beside .. 'head', 'ttl', whole(head.ttl), 'exp', whole(head.exp))
-        redis.pcall('PEXPIREAT', beside .. 'log', whole(head.exp))
-    else
-        redis.pcall('HDEL', beside .. 'head', 'ttl', 'exp')
-        redis.pcall('PERSIST', beside .. 'log')
     end
 end
 
@@ -76,8 +77,8 @@ local function add(head)
         redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
         return first
     end
-    if head.state == 'live' and head.floor == head.was_floor and head.exp ~= had_exp then
-        move_expiry(head, had_exp)
+    if head.state == 'live' and head.exp ~= had_exp then
+        move_expiry(head)
     end
     head.state = 'live'
     write_head(head)
