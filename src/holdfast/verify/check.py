@@ -23,7 +23,6 @@ from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
-from holdfast.verify.engines.rundir import IN_MEMORY
 from holdfast.verify.judge import Verdict
 from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import (
@@ -34,6 +33,7 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
+from holdfast.verify.rundir import IN_MEMORY
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
 from holdfast.verify.workload.client_pool import Bounds, ClientPool

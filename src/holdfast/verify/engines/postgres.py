@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
-from holdfast.verify.engines import reaper
+from holdfast.verify import reaper
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST
-from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
-from holdfast.verify.engines.rundir import RunDir, root_of
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.template import ClusterFiles
 from holdfast.verify.engines.wire import ReplyError, postgres_query
+from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.rundir import RunDir, root_of
 
 _BACKUP_TIMEOUT_S: Final = 300.0
 _PROBE_TIMEOUT_S: Final = 5.0

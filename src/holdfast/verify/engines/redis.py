@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST, reserve_port
-from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
+from holdfast.verify.proof import Evidence, await_true
 
 CLUSTER_BUS_OFFSET: Final = 10_000
 _PROBE_TIMEOUT_S: Final = 1.0

@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
-from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.wire import (
     Armed,
     Counters,
@@ -32,6 +31,7 @@ from holdfast.verify.faults.wire import (
     established,
     half_close,
 )
+from holdfast.verify.proof import Evidence
 
 VERB_TIMEOUT_S: Final = 10.0
 """How long a verb may take."""

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from holdfast.errors import VerifyError
-from holdfast.verify.faults.process import waited_for_cpu_s, waits_for_disk
+from holdfast.linux import waited_for_cpu_s
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
+from holdfast.verify.process_tree import waits_for_disk
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.fork_server import ForkServer
