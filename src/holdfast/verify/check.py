@@ -323,13 +323,22 @@ def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
         yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
-def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
-    engine = context.spec.engine
+def machine(took_s: float) -> dict[str, Any]:
+    """With what, where and when a result was found."""
     return {
         "holdfast": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
+        "took_s": round(took_s, 1),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    }
+
+
+def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
+    engine = context.spec.engine
+    return {
+        **machine(took_s),
         "engine": None
         if engine is None
         else {
@@ -341,8 +350,6 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
         },
         "level": context.about.get("level"),
         "settings": context.about.get("settings", {}),
-        "took_s": round(took_s, 1),
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 
