@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import StorageWarning, VerifyError
 from holdfast.verify.adapters import plain
@@ -27,6 +27,8 @@ from holdfast.verify.children import Inbox, send, start
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.workload import plan
 from holdfast.verify.workload.client import words_of
+
+_READY_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Reader(Block):
         self._log = log
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
         self._start()  # it imports while others build and boot what it is going to read
 
     def read(self, spec: TargetSpec, sessions: Sequence[str]) -> Answer:
@@ -56,6 +59,8 @@ class Reader(Block):
         process = self._process
         assert process is not None  # noqa: S101 - just started
         assert process.stdin is not None  # noqa: S101 - a pipe
+        if not self._ready:  # how long Python takes to start says nothing about the store
+            self._ready = bool(self._inbox.next(_READY_TIMEOUT_S))
         with contextlib.suppress(BrokenPipeError):
             question = {"spec": spec.to_json(), "sessions": list(sessions)}
             send(process.stdin.fileno(), question)
@@ -79,6 +84,7 @@ class Reader(Block):
     def _start(self) -> None:
         pipe, theirs = os.pipe()
         self._inbox = Inbox(pipe)
+        self._ready = False
         try:
             with self._log.open("ab") as log:
                 self._process = start(__name__, str(theirs), log=log, pass_fds=(theirs,))
@@ -90,6 +96,7 @@ def main(pipe: int) -> int:
     """Answer questions until there are none."""
     os.set_inheritable(pipe, False)
     warnings.simplefilter("ignore", StorageWarning)
+    send(pipe, "ready")
     for line in sys.stdin.buffer:
         question = json.loads(line)
         send(pipe, _look(TargetSpec.from_json(question["spec"]), question["sessions"]))
