@@ -18,7 +18,7 @@ from holdfast.errors import FaultNotProven, UsageError
 from holdfast.linux import Process, all_processes, descendants, read_process, thread_states
 from holdfast.verify.proof import Evidence, await_true
 
-SIGNAL_TIMEOUT_S: Final = 10.0
+SIGNAL_TIMEOUT_S: Final = 30.0
 """How long a signal may take to show in /proc."""
 _DEAD: Final = frozenset("ZX")
 _HELD: Final = frozenset("Tt")
@@ -59,8 +59,12 @@ def kill_tree(process: int | Child) -> Evidence:
 
 def pause_tree(process: int | Child) -> Evidence:
     """SIGSTOP a process and all its descendants; proven by their state in /proc."""
-    with _stopped(_pid_of(process)) as held:
+    root = _pid_of(process)
+    with _stopped(root) as held:
+        # A child that had just ended stays a zombie (Z): its parent cannot reap it now.
         states = {pid: _state(pid) for pid in held}
+        if states.get(root) not in _HELD:
+            raise FaultNotProven(f"process {root} ended before it was stopped: states are {states}")
     return Evidence(
         fault="pause",
         seen=f"{len(states)} processes are in state T",

@@ -57,15 +57,6 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def stop_tree(root: int) -> list[int]:
-    """SIGSTOP the process and all below it, also those born meanwhile; returns their pids."""
-    stopped: list[int] = []
-    while fresh := [pid for pid in descendants([root]) if pid not in stopped]:
-        signal_all(fresh, signal.SIGSTOP)
-        stopped.extend(fresh)
-    return stopped
-
-
 def await_gone(pids: Iterable[int], timeout_s: float = GONE_TIMEOUT_S) -> list[int]:
     """Wait until none of them runs; returns those that still do after the timeout."""
     deadline = time.monotonic() + timeout_s

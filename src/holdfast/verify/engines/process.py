@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
-from holdfast.linux import descendants, thread_states
+from holdfast.linux import descendants
 from holdfast.verify import reaper
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.ports import Port, is_free, reserve_port
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.lines import at_point, find_point
 from holdfast.verify.power import Supply
+from holdfast.verify.process_tree import kill_tree, pause_tree
 from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.rundir import RunDir, Storage
 
@@ -221,19 +222,7 @@ class LocalProcess(Block):
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""
-        first, *_ = pids = reaper.stop_tree(self._running().pid)
-        # A child that had just ended stays a zombie (Z): its parent cannot reap it now.
-        landed = await_true(
-            lambda: (
-                thread_states(first) == {"T"}
-                and all(thread_states(pid) <= {"T", "Z"} for pid in pids)
-            ),
-            ANSWER_TIMEOUT_S,
-        )
-        states = {pid: sorted(thread_states(pid)) for pid in pids}
-        if not landed:
-            raise FaultNotProven(f"{self.kind} was sent SIGSTOP; states seen: {states}")
-        return Evidence("pause", f"{len(pids)} processes in state T", {"states": states})
+        return pause_tree(self._running())
 
     def resume(self) -> Evidence:
         """SIGCONT; proven by an answer."""
@@ -332,14 +321,13 @@ class LocalProcess(Block):
         """SIGSTOP all, SIGKILL all, reap; returns the pids. None of them runs afterwards."""
         process = self._process
         assert process is not None  # noqa: S101 - callers checked
-        # Stopped first, so that none is born, and none acts on the death of another, meanwhile.
-        pids = reaper.stop_tree(process.pid) if process.poll() is None else []
-        reaper.signal_all(pids, signal.SIGKILL)
-        process.wait(STOP_TIMEOUT_S)
+        pids: list[int] = []
+        try:
+            pids = kill_tree(process).facts["pids"]
+        except FaultNotProven:
+            if process.poll() is None:
+                raise
         self._process = None
-        left = reaper.await_gone(pids)
-        if left:
-            raise FaultNotProven(f"{self.kind} was sent SIGKILL; still running: {left}")
         return pids
 
 
