@@ -51,10 +51,6 @@ _OWN: Final = {
 class PostgresEngine(ServerEngine):
     """A PostgreSQL on loopback, on its own data directory, with fsync as PostgreSQL has it."""
 
-    def __init__(self, options: EngineOptions) -> None:
-        super().__init__(options)
-        self.replicas: list[PostgresReplica] = []
-
     @property
     def _programs(self) -> Path:
         """Where initdb and pg_basebackup are; Debian links only some of them into PATH."""
@@ -81,14 +77,7 @@ class PostgresEngine(ServerEngine):
         options = replace(self._options.for_another(), config="default")
         replica = PostgresReplica(options, self, apply_delay_s=apply_delay_s)
         self.replicas.append(replica)
-        replica.start()
-        return replica
-
-    def close(self) -> None:
-        """End it and its replicas at once and remove what they left."""
-        for replica in self.replicas:
-            replica.close()
-        super().close()
+        return replica.start()
 
     def kill(self) -> Evidence:
         """SIGKILL the postmaster and all its children and wait until each is gone.

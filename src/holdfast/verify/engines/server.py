@@ -34,6 +34,13 @@ class ServerEngine(LocalProcess):
         self._version = self.binary.version
         self.clock: Clock | None = None
         """Its wall clock, where it was ordered with one that can be moved."""
+        self.replicas: list[ServerEngine] = []
+
+    def close(self) -> None:
+        """End it and its replicas at once and remove what they left."""
+        for replica in self.replicas:
+            replica.close()
+        super().close()
 
     def _in_force(self) -> Mapping[str, str]:
         """Our settings as the running engine reads them back."""

@@ -19,9 +19,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
 from holdfast.errors import VerifyError
+from holdfast.verify.blocks import Block
 from holdfast.verify.children import can_fork, fork, import_all, is_readable, start
 from holdfast.verify.workload import jobs
 
@@ -75,7 +76,7 @@ class Forked:
         return self.returncode
 
 
-class ForkServer:
+class ForkServer(Block):
     """The parent's end. `open_fork_server` returns None where clients cannot be forked."""
 
     def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
@@ -106,12 +107,6 @@ class ForkServer:
             self._process.wait(_END_TIMEOUT_S)
         self._process.kill()
         self._process.communicate()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _answer(self) -> dict[str, Any]:
         words = self._link.recv(_REQUEST_BYTES)
