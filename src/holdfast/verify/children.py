@@ -159,6 +159,13 @@ class Child:
         self.inbox = Inbox(pipe)
         self._code: int | None = None
 
+    def outcome(self, within_s: float) -> tuple[list[Any], int]:
+        """All that it says and its exit code; killed where it does not end in time."""
+        said = self.inbox.rest(within_s)
+        code = self.end()
+        self.inbox.close()
+        return said, code
+
     def end(self) -> int:
         """Its exit code; it is killed if it may still have something to say."""
         if self._code is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.linux import is_gone
+from holdfast.linux import is_gone, open_files
 from holdfast.verify.children import Child, Inbox, send
 
 
@@ -45,10 +45,9 @@ def test_a_wait_for_what_never_comes_is_bounded(pipe: tuple[Inbox, int]):
 
 def test_a_long_line_and_one_of_a_lone_surrogate_come_whole():
     value = {"text": "x" * 3_000_000, "odd": "\udc80"}
-    child = Child(lambda say: say(value))
-    assert child.inbox.rest(60.0) == [value]
-    assert child.end() == 0
-    child.inbox.close()
+    before = set(open_files(os.getpid()))
+    assert Child(lambda say: say(value)).outcome(60.0) == ([value], 0)
+    assert {name for _, name in set(open_files(os.getpid())) - before if "pipe" in name} == set()
 
 
 def test_an_error_is_said_and_nothing_passes_into_the_parent():

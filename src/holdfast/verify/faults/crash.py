@@ -35,8 +35,7 @@ class CrashAt:
         is named in the sentence.
         """
         child = Child(lambda say: self._work(say, lambda: code(*arguments, **named)), life_s=LIFE_S)
-        said = child.inbox.rest(LIFE_S + _GRACE_S)
-        return self._evidence(said, child.end())
+        return self._evidence(*child.outcome(LIFE_S + _GRACE_S))
 
     def _work(self, say: Callable[[object], None], code: Callable[[], object]) -> None:
         def die() -> None:

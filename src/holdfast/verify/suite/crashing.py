@@ -59,8 +59,7 @@ def _in(session: str, call: Call, client: Client) -> None:
 def _ended(target: Target, code: Code, work: Callable[[Client], object], at: int) -> int:
     """How many lines it passed, where it came to its end; otherwise by which signal it ended."""
     child = Child(lambda say: say({"passed": _passed(target, code, work, at)}), life_s=LIFE_S)
-    said = child.inbox.rest(LIFE_S + _GRACE_S)
-    exit_code = child.end()
+    said, exit_code = child.outcome(LIFE_S + _GRACE_S)
     return next((each["passed"] for each in said if "passed" in each), min(exit_code, 0))
 
 
