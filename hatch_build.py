@@ -19,7 +19,7 @@ class Shims(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile beside the sources; the libraries are no part of the repository."""
         del version
-        folder = Path(self.root, "src", "holdfast", "verify", "faults", "shims")
+        folder = Path(self.root, "src", "holdfast", "verify", "shims")
         builder = runpy.run_path(str(folder / "build.py"))
         try:
             built = builder["build_all"](folder)

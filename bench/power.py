@@ -18,7 +18,7 @@ import redis
 
 from bench.figure import Figure, seconds
 from holdfast.verify.engines import start_engine
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify.power.block import BlockSupply
 
 CUTS = 9
 BOUNDS_MS = {"redis": 150, "sqlite": 150, "postgres": 700}

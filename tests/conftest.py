@@ -12,7 +12,7 @@ import pytest
 from holdfast.backends.sqlite.durability import MEMORY_FILE_SYSTEMS
 from holdfast.errors import VerifyError
 from holdfast.linux import file_system_of
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify.power.block import BlockSupply
 from tests.daemon import daemon, docker_environment  # noqa: F401 - fixtures for every test
 
 ROOT = Path(__file__).parents[1]

@@ -265,20 +265,20 @@ def check(
     options = kit.CheckOptions(
         **{name: value for name, value in asked.items() if value is not None}
     )
-    work, shown = (kit.check, report) if not options.all_configs else _card()
+    work = _card() if options.all_configs else kit.check
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
         if file is not None:  # now, not after the whole check
             terminal.ensure_writable(file)
-    shown.open_with(options.shown)
+    report.open_with(options.shown, all_configs=options.all_configs)
     try:
         with report.Live().running() as live:
             result = work(options, live)
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)
-    shown.show(result)
+    report.show(result)
     if json_file is not None:
         terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
     if report_file is not None:
@@ -287,12 +287,11 @@ def check(
     ctx.exit(result.exit_code)
 
 
-def _card() -> tuple[Any, Any]:
-    """How a durability card is made, and how it is shown."""
-    from holdfast.verify import card  # noqa: PLC0415 - the kit loads when used
-    from holdfast.verify.report import card as shown  # noqa: PLC0415
+def _card() -> Any:
+    """The check of every configuration."""
+    from holdfast.verify.card import make_card  # noqa: PLC0415 - the kit loads when used
 
-    return card.make_card, shown
+    return make_card
 
 
 @main.command()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.verify.faults.shims import build as shims
+from holdfast.verify.shims import build as shims
 from tests.packaging.dist import NO_COMPILER, PROJECT, ROOT, Clean, build, unpack
 
-LIBRARIES = {f"holdfast/verify/faults/shims/{shims.file_name(name)}" for name in shims.NAMES}
+LIBRARIES = {f"holdfast/verify/shims/{shims.file_name(name)}" for name in shims.NAMES}
 FIRST_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HINTS = [
     ("sessions --store redis://127.0.0.1:1", 2, "redis"),

@@ -213,7 +213,7 @@ def test_a_machine_without_a_compiler_installs_it_and_says_what_is_missing(
     cut = f"""
     import os
     os.environ.update({NO_COMPILER!r}, XDG_CACHE_HOME={str(tmp_path)!r})
-    from holdfast.verify.faults import shims
+    from holdfast.verify import shims
     shims.library("power")
     """
     done = clean("python", "-c", "\n".join(line.strip() for line in cut.splitlines()))

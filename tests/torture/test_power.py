@@ -13,8 +13,8 @@ import holdfast
 from holdfast import HoldfastError, Message
 from holdfast.verify.card import Subject, measure
 from holdfast.verify.engines.local import open_engine
-from holdfast.verify.engines.providers import DEFAULT_CONFIG, EngineOptions
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify.engines.options import DEFAULT_CONFIG, EngineOptions
+from holdfast.verify.power.block import BlockSupply
 
 SOUND = ("redis", "valkey", "postgres", "sqlite")
 

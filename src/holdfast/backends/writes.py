@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.backends.group_commit import Group
+    from holdfast.backends.group_commit import Group  # cycle: a type only; a write knows its group
 
 
 class Write:

@@ -22,10 +22,10 @@ from holdfast.doctor.budget import Budget
 from holdfast.doctor.chroma_rules import THRESHOLD, ChromaSeen, Collection
 from holdfast.doctor.finding import Audit, Hazard, Severity, ordered
 from holdfast.doctor.sqlite import read_only
-from holdfast.doctor.storage import LOCAL, listeners, openers, storage_of
+from holdfast.doctor.storage import LOCAL, openers, storage_of
 from holdfast.errors import EngineUnreachable, UsageError
+from holdfast.linux import listeners, open_names
 from holdfast.recall.chroma_index import collection_name
-from holdfast.verify.engines.listening import open_names
 
 COLLECTIONS_MAX: Final = 20
 REPLY_BYTES_MAX: Final = 16 * 1024 * 1024

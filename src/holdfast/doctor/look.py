@@ -13,7 +13,7 @@ from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
 from holdfast.errors import HoldfastError, UsageError, VerifyError
 
-_ROOM: Final = "holdfast.doctor"
+_ROOM: Final = "holdfast.doctor"  # cycle: only how the names of others begin
 _AUDITS: Final = {
     **{
         scheme: (f"{_ROOM}.{backend.rpartition('.')[2]}", requirement)

@@ -23,7 +23,8 @@ from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, Measure, ordered
 from holdfast.doctor.postgres_rules import PostgresSeen, Replica
-from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
+from holdfast.doctor.storage import LOCAL, Storage, storage_of
+from holdfast.linux import listeners, read_process
 from holdfast.model import Durability
 
 SQL: Final = load_queries(Path(__file__).with_name("postgres.sql"))
@@ -126,10 +127,9 @@ class _Look:
         if not directory:
             self._unseen.append("the data directory: GRANT pg_read_all_settings shows it")
             return None
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
-            if host in LOCAL and port and parent in listeners(port):
-                return storage_of(Path(directory), parent)
+        server = read_process(pid)
+        if server and host in LOCAL and port and server.parent in listeners(port):
+            return storage_of(Path(directory), server.parent)
         self._unseen.append("the data directory: the server is not a process of this machine")
         return None
 

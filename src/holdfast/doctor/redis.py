@@ -25,9 +25,10 @@ from holdfast.doctor.books import Books
 from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, Measure, joined, ordered
 from holdfast.doctor.redis_rules import RedisSeen
-from holdfast.doctor.storage import LOCAL, Storage, listeners, storage_of
+from holdfast.doctor.storage import LOCAL, Storage, storage_of
 from holdfast.doctor.ttl import Key, Sample
 from holdfast.errors import EngineUnreachable
+from holdfast.linux import listeners
 from holdfast.model import Durability
 
 NODES_MAX: Final = 32

@@ -16,8 +16,7 @@ from holdfast.backends.sqlite.durability import (
     NETWORK_FILE_SYSTEMS,
 )
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
-from holdfast.linux import file_system_of
-from holdfast.verify.engines.listening import listening_inodes, open_names
+from holdfast.linux import file_system_of, name_of, open_files, opened, pids
 
 LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - named, not used
@@ -110,13 +109,6 @@ def _over_the_network(now: str) -> Finding:
     )
 
 
-def listeners(port: int) -> list[int]:
-    """Processes of this machine that listen on a port, as far as we may look."""
-    wanted = {f"socket:[{inode}]" for inode in listening_inodes(port)}
-    pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    return [pid for pid in pids if wanted and wanted & open_names(pid)]
-
-
 def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
     """Other processes that have one of these files open; and whether some could not be asked."""
     wanted = {}
@@ -125,36 +117,23 @@ def openers(paths: Iterable[Path]) -> tuple[list[Process], bool]:
             found = path.stat()
             wanted[found.st_dev, found.st_ino] = path.name
     found_processes, hidden = [], False
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        has = _has_open(entry.path, wanted)
+    for pid in pids():
+        has = pid != os.getpid() and _has_open(pid, wanted)
         hidden |= has is None
         if has:
-            found_processes.append(Process(int(entry.name), _name(entry.path)))
+            found_processes.append(Process(pid, name_of(pid)))
     return found_processes, hidden
 
 
-def _has_open(process: str, wanted: Mapping[tuple[int, int], str]) -> bool | None:
+def _has_open(pid: int, wanted: Mapping[tuple[int, int], str]) -> bool | None:
     """None where we may not look. Only files of such a name are touched: others may hang."""
     try:
-        descriptors = list(os.scandir(f"{process}/fd"))
-    except FileNotFoundError:
-        return False
-    except OSError:
+        for descriptor, name in open_files(pid):
+            if name.rpartition("/")[2] in wanted.values():
+                with contextlib.suppress(OSError):
+                    found = Path(opened(pid, descriptor)).stat()
+                    if (found.st_dev, found.st_ino) in wanted:
+                        return True
+    except PermissionError:
         return None
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            name = os.readlink(descriptor.path).rpartition("/")[2]  # noqa: PTH115 - see open_names
-            if name in wanted.values():
-                found = descriptor.stat()
-                if (found.st_dev, found.st_ino) in wanted:
-                    return True
     return False
-
-
-def _name(process: str) -> str:
-    try:
-        return Path(f"{process}/comm").read_text(encoding="utf-8").strip()
-    except OSError:
-        return "ended"

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.errors import EngineMissing, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.faults.proxy import Proxy
+from holdfast.verify.proof import Evidence
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, Route

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import platform
 import random
 import sqlite3
 import tempfile
@@ -14,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from holdfast._version import __version__
 from holdfast.errors import EngineFailed, UsageError, VerifyError
 from holdfast.model import Durability
-from holdfast.verify.check import CheckOptions, Watcher
+from holdfast.verify.check import CheckOptions, Watcher, machine
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.protocol import Killable, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
-from holdfast.verify.result_card import SURVIVES, Acked, Card, Loss, Row, loss_of
+from holdfast.verify.result import CheckResult
+from holdfast.verify.result_card import SURVIVES, Acked, Loss, Row, card_of, loss_of
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
 from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
@@ -69,7 +68,7 @@ class Subject:
     version: str | None
 
 
-def make_card(options: CheckOptions, watcher: Watcher) -> Card:
+def make_card(options: CheckOptions, watcher: Watcher) -> CheckResult:
     """Measure every configuration of the target's engine under SIGKILL and under power cuts."""
     began = time.monotonic()
     subjects = subjects_of(options)
@@ -77,6 +76,7 @@ def make_card(options: CheckOptions, watcher: Watcher) -> Card:
     if not faults:
         raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
     rounds = max(ROUNDS_MIN, round(ROUNDS * options.scale))
+    require = Durability[options.require]
     rows: list[Row] = []
     versions: dict[str, str | None] = {}
     for subject in subjects:
@@ -85,18 +85,11 @@ def make_card(options: CheckOptions, watcher: Watcher) -> Card:
             row, version = measure(subject, fault, options.seed, rounds)
             rows.append(row)
             versions[subject.kind] = version or versions.get(subject.kind)
-            watcher.done(f"{subject.row}, {fault}", str(row.verdict(Durability[options.require])))
+            watcher.done(f"{subject.row}, {fault}", str(row.verdict(require)))
     if options.target == "sqlite":
         versions["sqlite3 of Python"] = sqlite3.sqlite_version
-    environment = {
-        "holdfast": __version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "engine": versions,
-        "took_s": round(time.monotonic() - began, 1),
-    }
-    require = Durability[options.require]
-    return Card(options.target, options.seed, require, tuple(rows), environment, options.command)
+    environment = {**machine(time.monotonic() - began), "engine": versions}
+    return card_of(options.target, options.seed, require, rows, environment, options.command)
 
 
 def subjects_of(options: CheckOptions) -> list[Subject]:

@@ -23,7 +23,6 @@ from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
-from holdfast.verify.engines.rundir import IN_MEMORY
 from holdfast.verify.judge import Verdict
 from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import (
@@ -34,6 +33,7 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
+from holdfast.verify.rundir import IN_MEMORY
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
@@ -323,13 +323,22 @@ def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
         yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
-def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
-    engine = context.spec.engine
+def machine(took_s: float) -> dict[str, Any]:
+    """With what, where and when a result was found."""
     return {
         "holdfast": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
+        "took_s": round(took_s, 1),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    }
+
+
+def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
+    engine = context.spec.engine
+    return {
+        **machine(took_s),
         "engine": None
         if engine is None
         else {
@@ -341,8 +350,6 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
         },
         "level": context.about.get("level"),
         "settings": context.about.get("settings", {}),
-        "took_s": round(took_s, 1),
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 
 

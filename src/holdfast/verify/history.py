@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Final, NoReturn, Self
+from typing import Any, BinaryIO, Final, NoReturn
 
 from holdfast.errors import NotAHistory
 from holdfast.verify import _lines
+from holdfast.verify.blocks import Block
 
 VERSION: Final = 1
 NEVER_NS: Final = 2**63 - 1
@@ -123,7 +123,7 @@ class History:
     retries: int = 0
 
 
-class HistoryWriter:
+class HistoryWriter(Block):
     """Appends events to a file, each whole and at once, so that SIGKILL loses none written.
 
     Safe for several threads, and for several processes that each open it with `header=None`.
@@ -144,17 +144,6 @@ class HistoryWriter:
     def close(self) -> None:
         """Close the file. Nothing was waiting to be written."""
         os.close(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, value: dict[str, Any]) -> None:
         rest = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()

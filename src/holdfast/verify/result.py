@@ -61,6 +61,10 @@ class CheckResult:
     counts: Mapping[str, int]
     environment: Mapping[str, Any]
     repeat: str = ""
+    require: str = ""
+    """The level that every ack is held to, where there are `rows`."""
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """Of a durability card: a configuration under a fault each, and what that lost."""
 
     @property
     def exit_code(self) -> int:
@@ -69,6 +73,7 @@ class CheckResult:
 
     def to_json(self) -> dict[str, Any]:
         """For machines. Fields are added in later releases, never renamed."""
+        card = {"require": self.require, "rows": [dict(row) for row in self.rows]}
         return {
             "target": self.target,
             "seed": self.seed,
@@ -78,6 +83,7 @@ class CheckResult:
             "counts": dict(self.counts),
             "environment": dict(self.environment),
             "repeat": self.repeat,
+            **(card if self.rows else {}),
         }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from holdfast.model import Durability
 from holdfast.verify.judge import Verdict
-from holdfast.verify.result import EXIT_CODES
+from holdfast.verify.result import CheckResult, FaultTally, Finding, combine, overall
 
 SURVIVES: Final[Mapping[str, Durability]] = {"kill": Durability.PROCESS, "power": Durability.DISK}
 """The level at which an ack survives the fault."""
@@ -106,6 +106,14 @@ class Row:
             return Verdict.BROKEN
         return Verdict.KEPT if self.acknowledged and self.not_run is None else Verdict.UNKNOWN
 
+    def finding(self, require: Durability) -> Finding | None:
+        """What it says of `durable`; nothing where an ack is not held to surviving the fault."""
+        verdict = self.verdict(require)
+        if verdict is Verdict.NOT_CLAIMED:
+            return None
+        words = f"{self.config}, {self.fault}: {self.lost} of {self.acknowledged} acks were lost"
+        return Finding("durable", verdict, self.not_run or words, f"{self.config}, {self.fault}")
+
     def to_json(self, require: Durability) -> dict[str, Any]:
         """For machines."""
         totals = {name: getattr(self, name) for name in ("acknowledged", "lost", "losing")}
@@ -114,37 +122,31 @@ class Row:
         return {**asdict(self), **totals, "window_ms": window_ms, "verdict": verdict}
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """Every configuration of one kind of engine, under SIGKILL and under power cuts."""
-
-    target: str
-    seed: int
-    require: Durability
-    rows: tuple[Row, ...]
-    environment: Mapping[str, Any]
-    repeat: str
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of all rows that an ack is held to."""
-        found = [row.verdict(self.require) for row in self.rows]
-        worst = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
-        return next((verdict for verdict in worst if verdict in found), Verdict.UNKNOWN)
-
-    @property
-    def exit_code(self) -> int:
-        """0 kept, 1 broken, 3 unknown."""
-        return EXIT_CODES[self.verdict]
-
-    def to_json(self) -> dict[str, Any]:
-        """For machines. Fields are added in later releases, never renamed."""
-        return {
-            "target": self.target,
-            "seed": self.seed,
-            "verdict": str(self.verdict),
-            "require": self.require.name,
-            "rows": [row.to_json(self.require) for row in self.rows],
-            "environment": dict(self.environment),
-            "repeat": self.repeat,
-        }
+def card_of(
+    target: str,
+    seed: int,
+    require: Durability,
+    rows: Sequence[Row],
+    environment: Mapping[str, Any],
+    repeat: str,
+) -> CheckResult:
+    """The result of a check of every configuration: `durable` alone, as bad as the worst row."""
+    findings = [finding for row in rows if (finding := row.finding(require))]
+    promises = combine(["durable"], {}, findings)
+    faults: dict[str, FaultTally] = {}
+    for row in rows:
+        tally = faults.setdefault(row.fault, FaultTally(not_run=row.not_run))
+        tally.landed += len(row.losses)
+    acknowledged, lost = sum(row.acknowledged for row in rows), sum(row.lost for row in rows)
+    return CheckResult(
+        target,
+        seed,
+        overall(promises),
+        promises,
+        faults,
+        {"acknowledged": acknowledged, "read_back": acknowledged - lost, "lost": lost},
+        environment,
+        repeat,
+        require.name,
+        tuple(row.to_json(require) for row in rows),
+    )

@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +15,7 @@ from holdfast.errors import UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import indexes, records
 from holdfast.verify.adapters import frameworks
+from holdfast.verify.blocks import Block
 from holdfast.verify.claims import Claims
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Index, Target
@@ -25,7 +25,7 @@ HOLDFAST_TARGETS: Final = ("sqlite", "redis", "valkey", "postgres")
 
 
 @dataclass(slots=True)
-class EngineView:
+class EngineView(Block):
     """An engine as a client process sees it: where it is, not how to end it."""
 
     kind: str
@@ -49,17 +49,6 @@ class EngineView:
     def log(self, lines: int = 40) -> str:  # noqa: ARG002 - the protocol's signature
         """Empty here; the check has it."""
         return ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

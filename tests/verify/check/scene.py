@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.verify.engines import Engine
 from holdfast.verify.engines.binaries import choose_binary
-from holdfast.verify.engines.providers import DEFAULT_CONFIG
+from holdfast.verify.engines.options import DEFAULT_CONFIG
 from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios import Scenario, ScenarioContext
 from holdfast.verify.spec import EngineView, TargetSpec, load_target, view_of

@@ -17,7 +17,8 @@ from holdfast.verify.check import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report import html
 from holdfast.verify.report.card import amounts, bar
-from holdfast.verify.result_card import Acked, Card, Loss, Row, loss_of
+from holdfast.verify.result import CheckResult
+from holdfast.verify.result_card import Acked, Loss, Row, card_of, loss_of
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 MS = 1_000_000
@@ -44,8 +45,8 @@ def test_where_nothing_can_be_read_everything_is_lost():
     assert (loss.lost, loss.halved, loss.trouble) == (4, 0, "it does not start any more")
 
 
-def card(*rows: Row, require: Durability = Durability.DISK) -> Card:
-    return Card("redis", 1, require, rows, {"engine": {}, "took_s": 1.0}, "holdfast check")
+def card(*rows: Row, require: Durability = Durability.DISK) -> CheckResult:
+    return card_of("redis", 1, require, rows, {"engine": {}, "took_s": 1.0}, "holdfast check")
 
 
 KEPT, LOST = Loss(10, 0), Loss(10, 4, 12.0)
@@ -75,12 +76,29 @@ def test_the_card_is_as_bad_as_its_worst_row():
     assert card(Row("everysec", "power", losses=[LOST]), require=Durability.MEMORY).exit_code == 3
 
 
+def test_a_card_is_the_result_of_a_check_with_a_row_for_each_configuration():
+    result = card(Row("always", "power", losses=[KEPT]), Row("none", "power", losses=[LOST, KEPT]))
+    told = result.to_json()
+    assert told["promises"]["durable"]["verdict"] == told["verdict"] == "broken"
+    assert told["counts"] == {"acknowledged": 30, "read_back": 26, "lost": 4}
+    assert told["faults"]["power"]["landed"] == 3
+    assert [(row["config"], row["verdict"]) for row in told["rows"]] == [
+        ("always", "kept"),
+        ("none", "broken"),
+    ]
+    assert told["require"] == "DISK"
+
+
+def shown(*losses: Loss) -> dict[str, Any]:
+    return Row("x", "power", losses=list(losses)).to_json(Durability.DISK)
+
+
 def test_a_bar_shows_even_the_smallest_loss():
     assert bar(0, 10).count("█") == 0
     assert bar(1, 100_000).count("█") == 1
     assert bar(10, 10) == "█" * len(bar(0, 10))
-    assert amounts(Row("x", "power", losses=[KEPT, LOST, Loss(9, 9)])) == "0 to 9, 2/3"
-    assert amounts(Row("x", "power", losses=[KEPT, KEPT])) == "0, 0/2"
+    assert amounts(shown(KEPT, LOST, Loss(9, 9))) == "0 to 9, 2/3"
+    assert amounts(shown(KEPT, KEPT)) == "0, 0/2"
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
-from holdfast.verify.faults.power.trace import Recording
-from holdfast.verify.faults.power.trace.disk import Crash, Loss
-from holdfast.verify.faults.power.trace.instants import Instant
-from holdfast.verify.faults.power.trace.tree import Base, Tree
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict
+from holdfast.verify.power.trace import Recording
+from holdfast.verify.power.trace.disk import Crash, Loss
+from holdfast.verify.power.trace.instants import Instant
+from holdfast.verify.power.trace.tree import Base, Tree
 from holdfast.verify.result import CheckResult
 from holdfast.verify.scenarios.base import ScenarioContext
 from holdfast.verify.scenarios.explore import PowerExplore, Tour, Visited

@@ -14,7 +14,7 @@ from holdfast.linux import file_system_of
 from holdfast.verify.engines import binaries, find_engines, ports, start_engine
 from holdfast.verify.engines.binaries import _begins_with, choose_binary, find_binaries
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.rundir import root_of
+from holdfast.verify.rundir import root_of
 
 
 @pytest.fixture

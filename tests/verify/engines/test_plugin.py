@@ -12,7 +12,7 @@ import pytest
 from tests.plugins import WITHOUT_OTHERS
 from tests.waiting import wait_until
 
-from holdfast.verify.engines import reaper
+from holdfast.linux import descendants, is_gone
 
 pytest_plugins = ["pytester"]
 
@@ -189,11 +189,11 @@ def test_a_killed_pytest_leaves_no_process_and_no_directory(
         wait_until(told.exists, within_s=60)
         words = told.read_text().split()
         pids, homes = [int(word) for word in words[::2]], [Path(word) for word in words[1::2]]
-        tree = reaper.descendants(pids)
+        tree = descendants(pids)
     finally:
         os.kill(run.pid, number)
         run.wait(30)
-    wait_until(lambda: all(reaper.is_gone(pid) for pid in tree), within_s=60)
+    wait_until(lambda: all(is_gone(pid) for pid in tree), within_s=60)
     wait_until(lambda: not any(home.exists() for home in homes), within_s=60)
 
 
@@ -209,4 +209,4 @@ def test_a_crash_in_the_middle_of_a_fixture_leaves_nothing(pytester: pytest.Pyte
     )
     assert _run(pytester).ret == 9
     pid, home = told.read_text().split()
-    wait_until(lambda: reaper.is_gone(int(pid)) and not Path(home).exists(), within_s=60)
+    wait_until(lambda: is_gone(int(pid)) and not Path(home).exists(), within_s=60)

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import EngineFailed
+from holdfast.linux import is_gone
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines import reaper, start_engine
+from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.postgres import PostgresEngine
 from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.engines.wire import ReplyError, postgres_query
@@ -65,7 +66,7 @@ def test_committed_rows_survive_sigkill(postgres_engine: PostgresEngine) -> None
     postgres_engine.query("INSERT INTO memory VALUES ('here')")
     evidence = postgres_engine.kill()
     assert len(evidence.facts["pids"]) > 1, "the children are killed too"
-    assert all(reaper.is_gone(pid) for pid in evidence.facts["pids"])
+    assert all(is_gone(pid) for pid in evidence.facts["pids"])
     assert postgres_engine.start().query("TABLE memory") == [("here",)]
 
 

@@ -14,16 +14,18 @@ import pytest
 from tests.waiting import wait_until
 
 from holdfast.errors import EngineFailed
+from holdfast.linux import descendants, is_gone
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines import reaper, start_engine
+from holdfast.verify import reaper
+from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.rundir import RunDir, _reaper
+from holdfast.verify.rundir import RunDir, _reaper
 
 RUN = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 from holdfast.verify.engines import start_engine
-from holdfast.verify.engines.rundir import _reaper
+from holdfast.verify.rundir import _reaper
 engine = start_engine(sys.argv[1], storage=sys.argv[2])
 print(engine.data_dir.parent, engine.pid, _reaper._pid, flush=True)
 {then}
@@ -64,11 +66,11 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
     kind: str, with_what: signal.Signals
 ) -> None:
     process, home, pid, kept_by = _run(kind, "time.sleep(60)")
-    tree = reaper.descendants([pid])
+    tree = descendants([pid])
     assert home.exists()
     process.send_signal(with_what)
     _finish(process)
-    wait_until(lambda: all(reaper.is_gone(each) for each in [*tree, kept_by]), within_s=15)
+    wait_until(lambda: all(is_gone(each) for each in [*tree, kept_by]), within_s=15)
     assert not home.exists()
 
 
@@ -76,7 +78,7 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
 def test_a_run_that_just_ends_leaves_nothing(then: str) -> None:
     process, home, pid, _ = _run("redis", then)
     _finish(process)
-    wait_until(lambda: reaper.is_gone(pid) and not home.exists(), within_s=15)
+    wait_until(lambda: is_gone(pid) and not home.exists(), within_s=15)
 
 
 def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
@@ -90,7 +92,7 @@ def test_a_group_that_is_killed_whole_leaves_nothing() -> None:
     home, pid, _ = process.stdout.readline().split()
     os.killpg(process.pid, signal.SIGKILL)
     _finish(process)
-    wait_until(lambda: reaper.is_gone(int(pid)) and not Path(home).exists(), within_s=15)
+    wait_until(lambda: is_gone(int(pid)) and not Path(home).exists(), within_s=15)
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -106,8 +108,8 @@ def test_a_fork_that_holds_the_pipe_open_does_not_keep_engines_alive(
     process.kill()
     process.wait(20)
     try:
-        wait_until(lambda: reaper.is_gone(pid) and not home.exists(), within_s=15)
-        assert not reaper.is_gone(child)
+        wait_until(lambda: is_gone(pid) and not home.exists(), within_s=15)
+        assert not is_gone(child)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -157,7 +159,7 @@ def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_everything() -> 
     second_home, second_pid = process.stdout.readline().split()
     process.kill()
     _finish(process)
-    wait_until(lambda: reaper.is_gone(pid) and reaper.is_gone(int(second_pid)), within_s=15)
+    wait_until(lambda: is_gone(pid) and is_gone(int(second_pid)), within_s=15)
     wait_until(lambda: not home.exists() and not Path(second_home).exists(), within_s=15)
 
 
@@ -167,9 +169,9 @@ def test_what_a_run_and_its_reaper_left_is_swept_by_the_next(tmp_path: Path) -> 
     process.kill()
     _finish(process)
     assert home.exists()
-    assert not reaper.is_gone(pid)
+    assert not is_gone(pid)
     reaper.sweep(str(home.parent))
-    assert reaper.is_gone(pid)
+    assert is_gone(pid)
     assert not home.exists()
     (tmp_path / "holdfast-run-elsewhere-1-1-ab").mkdir()
     (tmp_path / "holdfast-run-odd").mkdir()
@@ -201,7 +203,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(
     monkeypatch.setattr(RedisEngine, "_answers", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start_engine("redis", storage=tmp_path)
-    assert reaper.is_gone(pids[0])
+    assert is_gone(pids[0])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -213,6 +215,6 @@ def test_a_process_that_left_its_parent_is_found_by_its_directory(tmp_path: Path
     )
     assert reaper.processes_of(str(run_dir.path)) == [int(told.stdout)]
     run_dir.clear()
-    assert reaper.is_gone(int(told.stdout))
+    assert is_gone(int(told.stdout))
     assert not run_dir.path.exists()
     assert str(run_dir.path) not in _reaper._lines

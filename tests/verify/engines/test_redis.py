@@ -68,7 +68,7 @@ def test_a_paused_engine_is_silent_and_answers_again_with_its_data(
 ) -> None:
     redis_engine.call("SET", "memory", "here")
     evidence = redis_engine.pause()
-    assert list(evidence.facts["states"].values()) == [["T"]]
+    assert list(evidence.facts["states"].values()) == ["T"]
     with pytest.raises(TimeoutError):
         redis_engine_ping(redis_engine.port)
     redis_engine.resume()

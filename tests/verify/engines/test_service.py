@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import EngineFailed, EngineMissing, UsageError
-from holdfast.verify.engines import reaper
+from holdfast.linux import is_gone
 from holdfast.verify.engines.service import Service
 
 SERVER = """
@@ -65,10 +65,10 @@ def test_close_ends_also_what_the_service_started_in_the_background(
     shell = f'(setsid sleep 60 & echo $! > {pid_file}); exec "$@"'
     service = app_service(["/bin/sh", "-c", shell, "sh", *COMMAND])
     daemon = int(pid_file.read_text())
-    assert not reaper.is_gone(daemon)
+    assert not is_gone(daemon)
     home = service.data_dir.parent
     service.close()
-    assert reaper.is_gone(daemon)
+    assert is_gone(daemon)
     assert not home.exists()
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
+from holdfast.verify import shims
+from holdfast.verify.clock import DAY_S, Clock
 from holdfast.verify.engines import Clocked, open_engine, start_engine
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.faults import shims
-from holdfast.verify.faults.clock import DAY_S, Clock
-from holdfast.verify.faults.shims import build
 from holdfast.verify.instrument import Launch
+from holdfast.verify.shims import build
 
 
 @pytest.mark.parametrize("kind", ["redis", "valkey", "postgres", "sqlite"])
@@ -131,7 +131,7 @@ def test_a_wheel_carries_the_libraries_and_needs_no_compiler(tmp_path: Path):
     assert "linux_" in wheel.name
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     program = (
-        "from holdfast.verify.faults.clock import Clock; from pathlib import Path; "
+        "from holdfast.verify.clock import Clock; from pathlib import Path; "
         "print(Clock(Path('.')).move(86400).seen)"
     )
     done = subprocess.run(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines import reaper
+from holdfast.verify import reaper
 from holdfast.verify.faults import FaultyDisk
 from holdfast.verify.instrument import Launch
 from tests.waiting import wait_until

@@ -19,8 +19,8 @@ from holdfast.errors import FaultNotProven
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.postgres import PostgresEngine
 from holdfast.verify.faults import kill_tree
-from holdfast.verify.faults.power.shim import ShimSupply
 from holdfast.verify.instrument import Launch
+from holdfast.verify.power.shim import ShimSupply
 from tests.waiting import wait_until
 
 WORKER = """

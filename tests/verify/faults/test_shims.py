@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.verify.faults import shims
+from holdfast.verify import shims
 from holdfast.verify.instrument import Launch
 
 

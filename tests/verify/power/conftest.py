@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify.power.block import BlockSupply
 
 
 @pytest.fixture

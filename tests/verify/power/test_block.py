@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
-from holdfast.verify.faults import power
-from holdfast.verify.faults.power import kernel, open_supply
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify import power
+from holdfast.verify.power import kernel, open_supply
+from holdfast.verify.power.block import BlockSupply
 from tests.waiting import wait_until
 
 PAGE = kernel.PAGE_BYTES
@@ -206,7 +206,7 @@ def test_without_root_it_says_so():
     code = """
 import os
 from holdfast.errors import VerifyError
-from holdfast.verify.faults.power.block import BlockSupply
+from holdfast.verify.power.block import BlockSupply
 if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)
 try:

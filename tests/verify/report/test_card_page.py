@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from holdfast.model import Durability
 from holdfast.verify.report import html
-from holdfast.verify.result_card import Card, Loss, Row
+from holdfast.verify.result_card import Loss, Row, card_of
 from tests.verify.report.test_browser import CONTRAST, CONTRAST_MIN, SCHEMES, opened
 
 ROWS = (
@@ -25,7 +25,7 @@ ROWS = (
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     about = {"holdfast": "0.1.0", "engine": {"redis": "7.0.15"}, "took_s": 4.2}
-    card = Card("redis", 6, Durability.DISK, ROWS, about, "holdfast check redis --all-configs")
+    card = card_of("redis", 6, Durability.DISK, ROWS, about, "holdfast check redis --all-configs")
     file = tmp_path_factory.mktemp("card") / "card.html"
     file.write_text(html.render(json.loads(json.dumps(card.to_json()))), "utf-8")
     return file

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast import Message
 from holdfast.verify.spec import EngineView, TargetSpec
@@ -47,3 +49,14 @@ def test_a_store_that_hangs_or_dies_is_given_up_and_the_next_is_read(tmp_path: P
         reader._process.kill()
         assert "died" in reader.read(spec(tmp_path), ["s"]).unknown
         assert reader.read(spec(tmp_path), ["s"]).reads[0]["messages"] == []
+
+
+def test_how_long_python_takes_to_start_is_not_held_against_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text("import time; time.sleep(3)")
+    monkeypatch.syspath_prepend(str(slow))
+    with Reader(tmp_path / "log", timeout_s=2.5) as reader:
+        assert not reader.read(spec(tmp_path, "no.such:target"), []).unknown.startswith("the store")

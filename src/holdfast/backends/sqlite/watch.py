@@ -6,6 +6,7 @@ written then is lost with the process. A file is its device and inode; a name is
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import os
@@ -19,9 +20,9 @@ import apsw
 from holdfast.backends.sqlite.errors import BACKEND
 from holdfast.backends.sqlite.wal import OWN, Log
 from holdfast.errors import Damaged, EngineUnreachable
+from holdfast.linux import open_files
 
 RECENT_S: Final = 0.01
-OPEN_FILES: Final = "/proc/self/fd"
 DELETED: Final = " (deleted)"
 TICK_NS: Final = 50_000_000
 UNSETTLED: Final = (0, 0, 0)
@@ -223,19 +224,13 @@ def _open_in_this_process(names: tuple[str, ...]) -> dict[str, set[Identity]]:
     would make a new connection use it as well.
     """
     opened: dict[str, set[Identity]] = {}
-    try:
-        descriptors = os.listdir(OPEN_FILES)  # noqa: PTH208 - numbers, not paths
-    except OSError:
-        return opened
-    for descriptor in descriptors:
-        try:
-            name = os.readlink(f"{OPEN_FILES}/{descriptor}").removesuffix(DELETED)  # noqa: PTH115
-        except OSError:
-            continue  # closed by another thread meanwhile
-        if int(descriptor) in OWN:
-            continue
-        if name in names and (found := _look_up_slowly(int(descriptor))) is not None:
-            opened.setdefault(name, set()).add(found.identity)
+    with contextlib.suppress(PermissionError):
+        for descriptor, seen in open_files(os.getpid()):
+            name = seen.removesuffix(DELETED)
+            if descriptor in OWN or name not in names:
+                continue
+            if (found := _look_up_slowly(descriptor)) is not None:
+                opened.setdefault(name, set()).add(found.identity)
     return opened
 
 

@@ -11,12 +11,12 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import NotApplied, UsageError
 from holdfast.model import Message
+from holdfast.verify.blocks import Block
 from holdfast.verify.target import Target
 
 Turn = Mapping[str, Any]
@@ -55,7 +55,7 @@ class Summary:
     last: int
 
 
-class Client:
+class Client(Block):
     """One client of a store under test. Sync, whatever the store is; for one thread."""
 
     def __init__(self, target: Target) -> None:
@@ -165,17 +165,6 @@ class Client:
                 self._wait(close())
         finally:
             self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _wait(self, answer: Any) -> Any:
         """The answer itself; an awaitable is waited for, all of a client on one event loop."""

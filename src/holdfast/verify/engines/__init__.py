@@ -1,9 +1,9 @@
 """Real engines on this machine: find them, start them, end them, bring them back."""
 
+from holdfast.verify.engines.options import KINDS, EngineOptions, Found
 from holdfast.verify.engines.protocol import (
     Clocked,
     Engine,
-    Evidence,
     Killable,
     Namespaced,
     Pausable,
@@ -12,15 +12,8 @@ from holdfast.verify.engines.protocol import (
     ReplicaEngine,
     Restartable,
 )
-from holdfast.verify.engines.providers import (
-    KINDS,
-    PROVIDERS,
-    EngineOptions,
-    Found,
-    find_engines,
-    open_engine,
-    start_engine,
-)
+from holdfast.verify.engines.providers import PROVIDERS, find_engines, open_engine, start_engine
+from holdfast.verify.proof import Evidence
 
 __all__ = [
     "KINDS",

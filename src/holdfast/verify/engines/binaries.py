@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import EngineMissing
-from holdfast.verify.engines.providers import Found
+from holdfast.verify.engines.options import Found
 
 _VERSION_TIMEOUT_S: Final = 20.0
 

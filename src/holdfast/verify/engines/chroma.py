@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from holdfast.verify.engines.listening import listens
+from holdfast.linux import descendants, listeners
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.wire import http_status
@@ -54,7 +54,7 @@ class ChromaEngine(ServerEngine):
         pid = self.pid
         path = "/api/v2/heartbeat"
         status = http_status(self.port, path, timeout_s=_PROBE_TIMEOUT_S)
-        return status == _OK and pid is not None and listens(pid, self.port)
+        return status == _OK and pid is not None and bool(listeners(self.port, descendants([pid])))
 
     def _ask_to_stop(self) -> None:
         self._running().send_signal(signal.SIGINT)

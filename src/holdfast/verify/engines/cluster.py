@@ -8,11 +8,11 @@ from typing import Final, Self
 
 from holdfast.errors import EngineFailed
 from holdfast.verify.blocks import Block
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST
-from holdfast.verify.engines.process import START_TIMEOUT_S, await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
+from holdfast.verify.engines.process import START_TIMEOUT_S
 from holdfast.verify.engines.redis import RedisEngine
+from holdfast.verify.proof import Evidence, await_true
 
 SLOTS: Final = 16_384
 NODES: Final = 3

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines.container import START_TIMEOUT_S, STOP_TIMEOUT_S, ContainerEngine
+from holdfast.verify.engines.options import EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import EngineOptions, Found
 from holdfast.verify.engines.recipes import RECIPES, image_of, image_variable, said
 from holdfast.verify.undo import Undo
 

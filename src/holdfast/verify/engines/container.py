@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST, Port, reserve_port
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
 from holdfast.verify.engines.recipes import image_of, recipe_of
+from holdfast.verify.proof import Evidence
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0

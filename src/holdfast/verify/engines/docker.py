@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines.container import STOP_TIMEOUT_S, ContainerEngine
+from holdfast.verify.engines.options import EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import EngineOptions, Found
 from holdfast.verify.engines.recipes import RECIPES, image_of, image_variable, said
 from holdfast.verify.undo import Undo
 

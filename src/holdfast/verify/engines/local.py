@@ -7,8 +7,8 @@ from typing import Final, cast
 
 from holdfast.errors import UsageError
 from holdfast.verify.engines.binaries import find_local
+from holdfast.verify.engines.options import KINDS, EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.providers import KINDS, EngineOptions, Found
 
 _CLASSES: Final = {
     "redis": "holdfast.verify.engines.redis:RedisEngine",

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
-from holdfast.verify.engines import reaper
+from holdfast.verify import reaper
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST
-from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
-from holdfast.verify.engines.rundir import RunDir, root_of
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.template import ClusterFiles
 from holdfast.verify.engines.wire import ReplyError, postgres_query
+from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.rundir import RunDir, root_of
 
 _BACKUP_TIMEOUT_S: Final = 300.0
 _PROBE_TIMEOUT_S: Final = 5.0
@@ -50,10 +50,6 @@ _OWN: Final = {
 
 class PostgresEngine(ServerEngine):
     """A PostgreSQL on loopback, on its own data directory, with fsync as PostgreSQL has it."""
-
-    def __init__(self, options: EngineOptions) -> None:
-        super().__init__(options)
-        self.replicas: list[PostgresReplica] = []
 
     @property
     def _programs(self) -> Path:
@@ -81,14 +77,7 @@ class PostgresEngine(ServerEngine):
         options = replace(self._options.for_another(), config="default")
         replica = PostgresReplica(options, self, apply_delay_s=apply_delay_s)
         self.replicas.append(replica)
-        replica.start()
-        return replica
-
-    def close(self) -> None:
-        """End it and its replicas at once and remove what they left."""
-        for replica in self.replicas:
-            replica.close()
-        super().close()
+        return replica.start()
 
     def kill(self) -> Evidence:
         """SIGKILL the postmaster and all its children and wait until each is gone.

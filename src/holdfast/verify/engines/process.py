@@ -8,27 +8,24 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
+from holdfast.linux import descendants
+from holdfast.verify import reaper
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines import reaper
 from holdfast.verify.engines.ports import Port, is_free, reserve_port
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Storage
-from holdfast.verify.engines.rundir import RunDir
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.lines import at_point, find_point
-
-if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
-    from holdfast.verify.faults.power.supply import Supply
+from holdfast.verify.power import Supply
+from holdfast.verify.process_tree import kill_tree, pause_tree
+from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.rundir import RunDir, Storage
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 5.0
-_POLL_S: Final = 0.001
 _PORT_TRIES: Final = 5
 _LOG_BYTES_MAX: Final = 256 * 1024
 
@@ -152,7 +149,7 @@ class LocalProcess(Block):
         process = self._process
         if process is None or process.poll() is not None:
             return
-        tree = reaper.descendants([process.pid])
+        tree = descendants([process.pid])
         reaper.signal_all(tree, signal.SIGCONT)  # a paused engine would never hear the request
         self._ask_to_stop()
         try:
@@ -225,20 +222,11 @@ class LocalProcess(Block):
 
     def pause(self) -> Evidence:
         """SIGSTOP every process of it; proven by the state of every thread in /proc."""
-        first, *_ = pids = reaper.stop_tree(self._running().pid)
-        # A child that had just ended stays a zombie (Z): its parent cannot reap it now.
-        landed = await_true(
-            lambda: _states(first) == {"T"} and all(_states(pid) <= {"T", "Z"} for pid in pids),
-            ANSWER_TIMEOUT_S,
-        )
-        states = {pid: sorted(_states(pid)) for pid in pids}
-        if not landed:
-            raise FaultNotProven(f"{self.kind} was sent SIGSTOP; states seen: {states}")
-        return Evidence("pause", f"{len(pids)} processes in state T", {"states": states})
+        return pause_tree(self._running())
 
     def resume(self) -> Evidence:
         """SIGCONT; proven by an answer."""
-        pids = reaper.descendants([self._running().pid])
+        pids = descendants([self._running().pid])
         reaper.signal_all(pids, signal.SIGCONT)
         begun = time.monotonic()
         if not await_true(self._answers, ANSWER_TIMEOUT_S):
@@ -333,14 +321,13 @@ class LocalProcess(Block):
         """SIGSTOP all, SIGKILL all, reap; returns the pids. None of them runs afterwards."""
         process = self._process
         assert process is not None  # noqa: S101 - callers checked
-        # Stopped first, so that none is born, and none acts on the death of another, meanwhile.
-        pids = reaper.stop_tree(process.pid) if process.poll() is None else []
-        reaper.signal_all(pids, signal.SIGKILL)
-        process.wait(STOP_TIMEOUT_S)
+        pids: list[int] = []
+        try:
+            pids = kill_tree(process).facts["pids"]
+        except FaultNotProven:
+            if process.poll() is None:
+                raise
         self._process = None
-        left = reaper.await_gone(pids)
-        if left:
-            raise FaultNotProven(f"{self.kind} was sent SIGKILL; still running: {left}")
         return pids
 
 
@@ -349,27 +336,3 @@ def supply_of(supply: Supply | None, kind: str) -> Supply:
     if supply is None:
         raise UsageError(f"the {kind} engine was started without power: start_engine(power='best')")
     return supply
-
-
-def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:
-    """Ask every millisecond until the condition holds; False where it did not in that time.
-
-    An OSError of the condition counts as "not yet": nobody listens, or the link broke.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with contextlib.suppress(OSError):
-            if condition():
-                return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(poll_s)
-
-
-def _states(pid: int) -> set[str]:
-    """The states of all threads of a process."""
-    states = set()
-    for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
-    return states

@@ -8,20 +8,11 @@ Every power that is a fault returns its evidence, or raises `FaultNotProven`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Proof that a `fault` landed: what was `seen` after it, in words, and as `facts`."""
-
-    fault: str
-    seen: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+from holdfast.verify.proof import Evidence
 
 
 @runtime_checkable

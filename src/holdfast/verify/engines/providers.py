@@ -13,16 +13,16 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from holdfast.errors import UsageError
+from holdfast.verify.engines.options import DEFAULT_CONFIG, KINDS, EngineOptions, Found, as_settings
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.instrument import Instrument
-
-if TYPE_CHECKING:  # the mechanisms of a power cut are built upon engines
-    from holdfast.verify.faults.power.supply import Supply
+from holdfast.verify.power import open_supply
+from holdfast.verify.rundir import Storage
 
 PROVIDERS: Final[dict[str, str]] = {
     "local": "holdfast.verify.engines.local",
@@ -32,71 +32,8 @@ PROVIDERS: Final[dict[str, str]] = {
 }
 """Name of the provider -> module that has its two functions."""
 
-_POWER: Final = "holdfast.verify.faults.power"
-
 PROVIDER_VARIABLE: Final = "HOLDFAST_PROVIDER"
 """Environment variable that names the provider where the caller names none."""
-
-KINDS: Final = ("redis", "valkey", "postgres", "chroma", "sqlite")
-"""Every kind of engine."""
-
-DEFAULT_CONFIG: Final[Mapping[str, str]] = {
-    "redis": "aof-always",
-    "valkey": "aof-always",
-    "postgres": "default",
-    "chroma": "server",
-    "sqlite": "default",
-}
-"""The configuration that keeps what it acknowledged, for every kind."""
-
-Storage = Literal["memory", "disk"] | Path
-"""Where data directories are made: on tmpfs (fast, survives SIGKILL), on a disk, or in there."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Exactly which engine is wanted: its `kind`, its `config` and all that may differ besides."""
-
-    kind: str
-    config: str
-    version: str | None = None
-    """A prefix such as `7` or `6.2`; None takes the newest that is found."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """The engine's own settings, over those of the configuration."""
-    storage: Storage = "memory"
-    """`memory`, `disk` or a directory."""
-    port: int | None = None
-    """None takes a free one."""
-    instruments: tuple[Instrument, ...] = ()
-    """What a local process is started under."""
-    supply: Supply | None = None
-    """The power of its directory, which it closes in the end; None where nobody cuts that."""
-    clock: bool = False
-    """Whether its clock can be moved: `engine.move_clock(by_s)`."""
-
-    def for_another(self) -> EngineOptions:
-        """The same for a second engine beside it: another port, and nobody's power but its own."""
-        storage: Storage = self.storage if self.supply is None else "memory"
-        kept = tuple(one for one in self.instruments if one not in _instruments(self.supply))
-        return replace(self, port=None, storage=storage, supply=None, instruments=kept)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One engine of a `kind` that a `provider` has, or one that it lacks and how to get it."""
-
-    kind: str
-    provider: str
-    version: str | None
-    """None where it was not found."""
-    where: str
-    """Path, image or address; where not found, the places looked at."""
-    how_to_get: str = ""
-    """The exact command that brings it; empty where it is already here."""
-
-
-def _instruments(supply: Supply | None) -> tuple[Instrument, ...]:
-    return () if supply is None else supply.instruments
 
 
 class Provider(NamedTuple):
@@ -157,7 +94,7 @@ def _powered(
     """The engine on a directory of which the power can be cut."""
     if options.config == "cluster" or supplier.__module__ != PROVIDERS["local"]:
         raise UsageError("only the power of one engine of the provider local can be cut")
-    supply = open_power(power)
+    supply = open_supply(power)
     try:
         instruments = (*options.instruments, *supply.instruments)
         return supplier(
@@ -166,11 +103,6 @@ def _powered(
     except BaseException:
         supply.close()
         raise
-
-
-def open_power(mechanism: str) -> Supply:
-    """A directory of which the power can be cut; see `holdfast.verify.faults.power`."""
-    return cast("Supply", importlib.import_module(_POWER).open_supply(mechanism))
 
 
 def start_engine(
@@ -221,15 +153,6 @@ def find_engines(provider: str | None = None) -> list[Found]:
     names = [provider] if provider else list(PROVIDERS)
     found = [one for name in names for one in load_provider(name).find_engines()]
     return sorted(found, key=lambda one: one.version is None)
-
-
-def as_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Settings as engines read them: text, with `yes` and `no` for True and False."""
-    words = {True: "yes", False: "no"}
-    return {
-        name: words[value] if isinstance(value, bool) else str(value)
-        for name, value in settings.items()
-    }
 
 
 def _as_storage(storage: str | os.PathLike[str]) -> Storage:

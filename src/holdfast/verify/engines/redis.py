@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from holdfast.errors import EngineFailed, FaultNotProven
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST, reserve_port
-from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S, await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
+from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
+from holdfast.verify.proof import Evidence, await_true
 
 CLUSTER_BUS_OFFSET: Final = 10_000
 _PROBE_TIMEOUT_S: Final = 1.0
@@ -24,7 +24,6 @@ class RedisEngine(ServerEngine):
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
         self.bus_offset = CLUSTER_BUS_OFFSET if "cluster-enabled" in self.settings else 0
-        self.replicas: list[RedisReplica] = []
 
     @property
     def url(self) -> str:
@@ -45,14 +44,7 @@ class RedisEngine(ServerEngine):
         self.call("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         replica = RedisReplica(self._options.for_another(), self)
         self.replicas.append(replica)
-        replica.start()
-        return replica
-
-    def close(self) -> None:
-        """End it and its replicas at once and remove what they left."""
-        for replica in self.replicas:
-            replica.close()
-        super().close()
+        return replica.start()
 
     def _command(self) -> list[str]:
         own = {"port": str(self.port), "bind": HOST, "dir": str(self.data_dir)}

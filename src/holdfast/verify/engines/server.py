@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError
+from holdfast.verify.clock import Clock
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.options import EngineOptions, as_settings
 from holdfast.verify.engines.process import LocalProcess
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions, as_settings
-from holdfast.verify.faults.clock import Clock
+from holdfast.verify.proof import Evidence
 
 HEIRS: Final = {"redis": "valkey"}
 """Which engine reads the files of which other: Valkey those of Redis up to 7.2."""
@@ -34,6 +34,13 @@ class ServerEngine(LocalProcess):
         self._version = self.binary.version
         self.clock: Clock | None = None
         """Its wall clock, where it was ordered with one that can be moved."""
+        self.replicas: list[ServerEngine] = []
+
+    def close(self) -> None:
+        """End it and its replicas at once and remove what they left."""
+        for replica in self.replicas:
+            replica.close()
+        super().close()
 
     def _in_force(self) -> Mapping[str, str]:
         """Our settings as the running engine reads them back."""

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import EngineMissing, UsageError
-from holdfast.verify.engines.listening import listens
+from holdfast.linux import descendants, listeners
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import START_TIMEOUT_S, LocalProcess
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Storage, open_power
 from holdfast.verify.engines.wire import http_status
+from holdfast.verify.power import open_supply
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import Storage
 
 _PROBE_TIMEOUT_S: Final = 5.0
 _STATUS_OK: Final = range(200, 300)
@@ -44,7 +45,7 @@ class Service(LocalProcess):
         start_timeout_s: float = START_TIMEOUT_S,
         power: str | None = None,
     ) -> None:
-        supply = None if power is None else open_power(power)
+        supply = None if power is None else open_supply(power)
         super().__init__("service", storage if supply is None else supply.directory, port)
         if supply is not None:
             self._supply = supply
@@ -102,7 +103,7 @@ class Service(LocalProcess):
 
     def _answers(self) -> bool:
         pid = self.pid
-        if pid is None or not listens(pid, self.port):
+        if pid is None or not bool(listeners(self.port, descendants([pid]))):
             return False
         if self.health is None:
             return True

@@ -9,14 +9,14 @@ from typing import Self
 
 from holdfast.errors import UsageError
 from holdfast.verify.blocks import Block
+from holdfast.verify.clock import Clock
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.process import supply_of
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import EngineOptions
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults.clock import Clock
 from holdfast.verify.instrument import Instrument
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import RunDir
 
 
 class SqliteEngine(Block):

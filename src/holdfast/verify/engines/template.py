@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import EngineFailed
-from holdfast.verify.engines.rundir import RunDir
+from holdfast.verify.rundir import RunDir, cache_dir
 
 INITDB_OPTIONS: Final = (
     "--username=postgres",
@@ -43,12 +43,6 @@ _ALWAYS_NEW: Final = ("pg_wal/", "global/pg_control")
 
 AsUser = Callable[[list[str]], list[str]]
 """Turns a command into the same one run by the user that PostgreSQL runs as."""
-
-
-def cache_dir() -> Path:
-    """The directory of this package in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "holdfast"
 
 
 class ClusterFiles:

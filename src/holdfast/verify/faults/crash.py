@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import warnings
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.children import Child
 from holdfast.verify.lines import Point, at_point, find_point
+from holdfast.verify.proof import Evidence
 
 LIFE_S: Final = 60.0
 """No child lives longer; one that waits for ever is ended and said to."""
-WORDS_BYTES_MAX: Final = 4000
+_GRACE_S: Final = 10.0
 
 
 class CrashAt:
@@ -33,49 +34,24 @@ class CrashAt:
         `FaultNotProven` where it ended without having reached the line: an error of the code
         is named in the sentence.
         """
-        pipe, theirs = os.pipe()
-        with warnings.catch_warnings():
-            # From 3.12 on Python warns where a process with threads is forked. Nothing but
-            # the given code runs in this child, and it ends without any clean-up.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
-        if not child:
-            os.close(pipe)
-            self._in_the_child(theirs, code, arguments, named)
-        os.close(theirs)
-        with os.fdopen(pipe, "rb") as words:
-            said = words.read()
-        _, status = os.waitpid(child, 0)
-        return self._evidence(said, status)
+        child = Child(lambda say: self._work(say, lambda: code(*arguments, **named)), life_s=LIFE_S)
+        return self._evidence(*child.outcome(LIFE_S + _GRACE_S))
 
-    def _in_the_child(
-        self, pipe: int, code: Callable[..., object], arguments: Any, named: dict[str, Any]
-    ) -> NoReturn:
-        """Never returns: nothing of the parent's own ending may happen twice."""
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, LIFE_S)
-
+    def _work(self, say: Callable[[object], None], code: Callable[[], object]) -> None:
         def die() -> None:
-            os.write(pipe, b"reached")
+            say({"reached": True})
             os.kill(os.getpid(), signal.SIGKILL)
 
-        try:
-            with at_point(self.point, die):
-                code(*arguments, **named)
-        except BaseException as error:  # noqa: BLE001 - the parent tells it
-            words = "" if isinstance(error, FaultNotProven) else f"{type(error).__name__}: {error}"
-            os.write(pipe, words.encode(errors="replace")[:WORDS_BYTES_MAX])
-        os._exit(1)
+        with contextlib.suppress(FaultNotProven), at_point(self.point, die):
+            code()
 
-    def _evidence(self, said: bytes, status: int) -> Evidence:
-        code = os.waitstatus_to_exitcode(status)
+    def _evidence(self, said: list[dict[str, Any]], code: int) -> Evidence:
         place = f"{self.point.name()}: {self.point.source}"
-        if said == b"reached" and code == -signal.SIGKILL:
+        if {"reached": True} in said and code == -signal.SIGKILL:
             facts = {"file": self.point.file, "line": self.point.line, "hit": self.point.hit}
             return Evidence("crash-at-line", f"ended by SIGKILL at {place}", facts)
-        why = said.decode(errors="replace") or (
-            "the code ended before" if code >= 0 else f"the code was ended by signal {-code}"
-        )
+        why = "the code ended before" if code >= 0 else f"the code was ended by signal {-code}"
+        why = next((each["error"] for each in said if "error" in each), why)
         raise FaultNotProven(f"the crash at {place} was never reached: {why}")
 
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
-from holdfast.linux import mounts
+from holdfast.linux import mounts, status, users_of
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.faults.process import tree, users_of
+from holdfast.verify.process_tree import tree
+from holdfast.verify.proof import Evidence
 from holdfast.verify.undo import Undo
 
 SMALL_DISK_BYTES: Final = 64 * 1024 * 1024
@@ -263,12 +263,9 @@ def _free_bytes(path: Path) -> int:
 
 def _survives_limit(pid: int) -> bool:
     """Whether SIGXFSZ, which comes with EFBIG, is ignored or caught by the process."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            name, _, mask = line.partition(":")
-            if name in ("SigIgn", "SigCgt") and int(mask, 16) >> (signal.SIGXFSZ - 1) & 1:
-                return True
-    return False
+    seen = status(pid)
+    masks = (int(seen.get(name, "0"), 16) for name in ("SigIgn", "SigCgt"))
+    return any(mask >> (signal.SIGXFSZ - 1) & 1 for mask in masks)
 
 
 def _errno_under_limit() -> int:

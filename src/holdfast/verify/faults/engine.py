@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines.drivers import settings_by_url
-from holdfast.verify.engines.protocol import Engine, Evidence, Killable, Pausable, Restartable
+from holdfast.verify.engines.protocol import Engine, Killable, Pausable, Restartable
+from holdfast.verify.proof import Evidence
 
 
 def kill(engine: Engine) -> Evidence:

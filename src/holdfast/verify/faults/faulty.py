@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError
+from holdfast.verify import shims
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults import shims
-from holdfast.verify.faults.shims.shared import shared_file
 from holdfast.verify.instrument import Launch
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import RunDir
+from holdfast.verify.shims.shared import shared_file
 
 _SYNC, _READ, _WRITE, _SLOW = range(4)
 _WORDS: Final = ("fsyncs failed with EIO", "reads failed with EIO", "writes failed with ENOSPC",

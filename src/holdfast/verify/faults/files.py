@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.proof import Evidence
 from holdfast.verify.undo import Undo
 
 _GET_FLAGS: Final = 0x80086601

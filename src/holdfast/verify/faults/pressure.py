@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.proof import Evidence
 
 if TYPE_CHECKING:
     import psycopg

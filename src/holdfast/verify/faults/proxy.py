@@ -17,12 +17,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.verify.blocks import Block
 from holdfast.verify.faults.wire import (
     Armed,
     Counters,
@@ -32,6 +31,7 @@ from holdfast.verify.faults.wire import (
     established,
     half_close,
 )
+from holdfast.verify.proof import Evidence
 
 VERB_TIMEOUT_S: Final = 10.0
 """How long a verb may take."""
@@ -50,7 +50,7 @@ _CLOSING_STATES: Final = frozenset({4, 5, 6, 7, 9, 11})
 _T = TypeVar("_T")
 
 
-class Proxy:
+class Proxy(Block):
     """Stands between a client and an engine. Plain forwarding until a verb says otherwise."""
 
     def __init__(self, target: str) -> None:
@@ -170,16 +170,8 @@ class Proxy:
             facts={"errno": code, "open": len(wire.links)},
         )
 
-    def __enter__(self) -> Self:
+    def _enter(self) -> object:
         return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, ready: threading.Event) -> None:
         """The thread: one event loop, until `close` stops it."""

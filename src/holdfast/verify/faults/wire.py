@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.linux import connections
+from holdfast.verify.proof import Evidence
 
 Direction = Literal["to_engine", "to_client"]
 CHUNK_BYTES: Final = 65536
@@ -334,15 +335,8 @@ class Wire:
 
 def established(client_ports: set[int], proxy_port: int) -> set[int]:
     """Those of our clients' ports that the kernel still shows as connected to the proxy."""
-    alive = set()
-    with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123 - read line by line
-        next(table)
-        for line in table:
-            local, remote, state = line.split()[1:4]
-            here, there = (int(end.split(":")[1], 16) for end in (local, remote))
-            if there == proxy_port and here in client_ports and state == "01":
-                alive.add(here)
-    return alive
+    alive = {one.port for one in connections() if one.established and one.remote_port == proxy_port}
+    return alive & client_ports
 
 
 def half_close(link: Link, direction: Direction) -> int:

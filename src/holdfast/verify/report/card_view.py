@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.verify.report.card import CLOSING, FAULTS, TROUBLE_CHARS_MAX
+from holdfast.verify.report.card import CLOSING, FAULTS, TROUBLE_CHARS_MAX, span
 from holdfast.verify.report.view import legible
 
 WIDTH_MIN: Final = 0.5
@@ -57,11 +57,9 @@ def _words(row: Mapping[str, Any]) -> str:
     losses = row["losses"]
     if not row["lost"]:
         return f"none of {row['acknowledged']}, {len(losses)} times"
-    lost = [one["lost"] for one in losses]
-    span = f"{lost[0]}" if min(lost) == max(lost) else f"{min(lost)} to {max(lost)}"
     halved = sum(one["halved"] for one in losses)
     half = f"; {halved} half remembered" if halved else ""
-    return f"{span} each time, {row['losing']} of {len(losses)} times{half}"
+    return f"{span(row)} each time, {row['losing']} of {len(losses)} times{half}"
 
 
 def _text(value: Any) -> str:

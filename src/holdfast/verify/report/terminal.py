@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.verify.report import card
+from holdfast.verify.report.card import COLOURS
 from holdfast.verify.result import CheckResult, PromiseResult
 
-_COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
 CLOSING: Final = {
     "kept": "Every promise that it makes was kept.",
@@ -46,18 +47,20 @@ class Live:
     def done(self, scenario: str, verdict: str) -> None:
         """A scenario has ended."""
         if self._status is not None:
-            style = _COLOURS[verdict]
+            style = COLOURS[verdict]
             self._console.print(f"  {_MARKS[verdict]} {scenario}", style=style)
 
 
-def open_with(target: str) -> None:
+_OPENING: Final = (
+    "Does this memory keep what it said it had kept? Processes write conversations into {target}, "
+    "are\nkilled in the middle of it, and everything that was acknowledged is then looked for again.\n"
+)
+
+
+def open_with(target: str, *, all_configs: bool = False) -> None:
     """The sentence that tells a newcomer what is going to happen."""
-    print(  # noqa: T201 - this is the terminal
-        f"Does this memory keep what it said it had kept? Processes write conversations into "
-        f"{target}, are\nkilled in the middle of it, and everything that was acknowledged is then "
-        "looked for again.\n",
-        flush=True,
-    )
+    words = card.OPENING if all_configs else _OPENING
+    print(words.replace("{target}", target), flush=True)  # noqa: T201 - this is the terminal
 
 
 def show_place(file: Path) -> None:
@@ -66,16 +69,16 @@ def show_place(file: Path) -> None:
 
 
 def show(result: CheckResult) -> None:
-    """The scorecard."""
+    """The scorecard, or the durability card where every configuration was checked."""
     from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
 
     console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
-    console.print(_scorecard(result))
-    console.print(_faults(result))
-    console.print(_counts(result))
-    console.print()
+    console.print(card.table(result) if result.rows else _scorecard(result))
+    for line in card.lines(result.rows) if result.rows else (_faults(result), _counts(result), ""):
+        console.print(line, soft_wrap=bool(result.rows))
     verdict = str(result.verdict)
-    console.print(f"{verdict}: {CLOSING[verdict]}", style=_COLOURS[verdict])
+    closing = (card.CLOSING if result.rows else CLOSING)[verdict]
+    console.print(f"{verdict}: {closing}", style=COLOURS[verdict])
     console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
 
 
@@ -103,7 +106,7 @@ def _title(result: CheckResult) -> str:
 def _coloured(verdict: str) -> Any:
     from rich.text import Text  # noqa: PLC0415 - only whoever looks needs it
 
-    return Text(f"{_MARKS[verdict]} {verdict}", style=_COLOURS[verdict])
+    return Text(f"{_MARKS[verdict]} {verdict}", style=COLOURS[verdict])
 
 
 def _sentence(one: PromiseResult) -> str:

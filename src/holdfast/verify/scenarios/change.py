@@ -9,10 +9,11 @@ from typing import Any, Final, cast
 
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.binaries import Binary, find_binaries
-from holdfast.verify.engines.protocol import Engine, Evidence, Restartable
+from holdfast.verify.engines.protocol import Engine, Restartable
 from holdfast.verify.engines.server import HEIRS, ServerEngine
 from holdfast.verify.faults.engine import reconfigure
 from holdfast.verify.judge import Verdict
+from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.engine import NOT_MANAGED, EngineFault

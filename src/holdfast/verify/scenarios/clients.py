@@ -6,7 +6,7 @@ import random
 from typing import Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.process import pause_tree
+from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess

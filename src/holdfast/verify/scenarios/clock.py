@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import FaultNotProven, VerifyError
+from holdfast.verify import shims
+from holdfast.verify.clock import CLOCK_ERROR_S, DAY_S, Clock
 from holdfast.verify.engines import Clocked, Engine
-from holdfast.verify.engines.process import await_true
 from holdfast.verify.engines.redis import RedisEngine
 from holdfast.verify.engines.sqlite import SqliteEngine
-from holdfast.verify.faults import shims
-from holdfast.verify.faults.clock import CLOCK_ERROR_S, DAY_S, Clock
+from holdfast.verify.proof import await_true
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.load import TTL_S_MAX
 from holdfast.verify.workload.client_pool import ClientPool

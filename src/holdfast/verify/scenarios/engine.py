@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
-from holdfast.verify.engines.protocol import Engine, Evidence, Killable, Pausable, Restartable
+from holdfast.verify.engines.protocol import Engine, Killable, Pausable, Restartable
 from holdfast.verify.faults.engine import kill, paused
 from holdfast.verify.faults.pressure import ConnectionsHeld
 from holdfast.verify.faults.proxy import Proxy
 from holdfast.verify.judge import Verdict
+from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages

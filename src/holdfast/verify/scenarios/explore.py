@@ -20,13 +20,13 @@ from typing import Any, Final
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, Killable, open_engine
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults.power.trace import Crash, Loss, Recorder, Recording, build
-from holdfast.verify.faults.power.trace.instants import Instant, choose
-from holdfast.verify.faults.power.trace.operations import Write
 from holdfast.verify.history import Header
 from holdfast.verify.judge import Verdict
+from holdfast.verify.power.trace import Crash, Loss, Recorder, Recording, build
+from holdfast.verify.power.trace.instants import Instant, choose
+from holdfast.verify.power.trace.operations import Write
 from holdfast.verify.result import ANOMALIES_MAX, Finding
+from holdfast.verify.rundir import RunDir
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext, broken, counts_of
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of

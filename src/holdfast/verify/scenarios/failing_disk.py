@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
+from holdfast.verify import shims
 from holdfast.verify.engines import Engine, Killable, Restartable
-from holdfast.verify.faults import shims
 from holdfast.verify.faults.faulty import FaultyDisk
-from holdfast.verify.faults.power.shim import ShimSupply
 from holdfast.verify.judge import Verdict
+from holdfast.verify.power.shim import ShimSupply
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
-from holdfast.verify.engines.protocol import Engine, Evidence, Killable
+from holdfast.verify.engines import Engine, Evidence, Killable
 from holdfast.verify.faults.engine import kill
 from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict

@@ -11,10 +11,11 @@ from typing import Any, Final, cast
 from holdfast.errors import EngineFailed, VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, start_engine
-from holdfast.verify.engines.protocol import Evidence, PowerCuttable
+from holdfast.verify.engines.protocol import PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
-from holdfast.verify.faults.power import open_supply
 from holdfast.verify.judge import Verdict
+from holdfast.verify.power import open_supply
+from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.engine import EngineFault

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from holdfast.verify.engines.protocol import Engine, Evidence, PowerCuttable
+from holdfast.verify.engines.protocol import Engine, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
-from holdfast.verify.faults.process import kill_tree
+from holdfast.verify.process_tree import kill_tree
+from holdfast.verify.proof import Evidence
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.lines import EngineAtLine, Strike, Visits
 from holdfast.verify.scenarios.power import PowerCut, powered

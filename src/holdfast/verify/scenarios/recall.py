@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.verify.faults.process import pause_tree
 from holdfast.verify.judge import Verdict
+from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.direct import run_probe

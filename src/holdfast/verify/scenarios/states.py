@@ -13,9 +13,9 @@ from holdfast.errors import EngineFailed, VerifyError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines import open_engine
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.faults.power.trace import Recording
 from holdfast.verify.history import History, parse_history
 from holdfast.verify.judge import JudgeResult, judge
+from holdfast.verify.power.trace import Recording
 from holdfast.verify.spec import EngineView, TargetSpec, view_of
 from holdfast.verify.workload.reader import Answer, Reader
 

@@ -1,4 +1,4 @@
-"""One call of a store that is ended by SIGKILL at one of its lines, in a fork. See `peers`."""
+"""One call of a store that is ended by SIGKILL at one of its lines, in a fork."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import functools
 import os
 import signal
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
 from holdfast.verify.adapters.plain import Client
+from holdfast.verify.children import Child
 from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.suite.judging import cannot, new_session
-from holdfast.verify.suite.peers import fork
 from holdfast.verify.target import Target
 
 LINES_MAX: Final = 16
 """So many lines are tried, evenly over all that the call passes."""
 LIFE_S: Final = 120.0
 """No child lives longer, whatever happens to it."""
+_GRACE_S: Final = 10.0
 
 Call = Callable[[Client, str], object]
 """Something that a client does in a session."""
@@ -57,22 +58,13 @@ def _in(session: str, call: Call, client: Client) -> None:
 
 def _ended(target: Target, code: Code, work: Callable[[Client], object], at: int) -> int:
     """How many lines it passed, where it came to its end; otherwise by which signal it ended."""
-    passed, theirs = os.pipe()
-    child = fork()
-    if not child:
-        os.close(passed)
-        _crash(target, code, work, at, theirs)
-    os.close(theirs)
-    with os.fdopen(passed, "rb") as words:
-        said = words.read()
-    _, status = os.waitpid(child, 0)
-    return int(said) if said else min(os.waitstatus_to_exitcode(status), 0)
+    child = Child(lambda say: say({"passed": _passed(target, code, work, at)}), life_s=LIFE_S)
+    said, exit_code = child.outcome(LIFE_S + _GRACE_S)
+    return next((each["passed"] for each in said if "passed" in each), min(exit_code, 0))
 
 
-def _crash(
-    target: Target, code: Code, work: Callable[[Client], object], at: int, pipe: int
-) -> NoReturn:
-    """The whole life of a child: never returns, and nothing of the parent's happens twice."""
+def _passed(target: Target, code: Code, work: Callable[[Client], object], at: int) -> int:
+    """Do the work, and die at the line of this number; how many lines it passed otherwise."""
     passed = 0
 
     def count(_: Point) -> None:
@@ -82,16 +74,9 @@ def _crash(
             os.kill(os.getpid(), signal.SIGKILL)
 
     trail = Trail(count)
-    exit_code = 1
-    try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, LIFE_S)
-        # Before it is opened, so that the threads which that starts are watched as well.
-        with watching(code, trail), Client(target) as client:
-            trail.armed = True
-            work(client)
-            trail.armed = False
-        os.write(pipe, b"%d" % passed)
-        exit_code = 0
-    finally:
-        os._exit(exit_code)
+    # Before it is opened, so that the threads which that starts are watched as well.
+    with watching(code, trail), Client(target) as client:
+        trail.armed = True
+        work(client)
+        trail.armed = False
+    return passed

@@ -2,34 +2,30 @@
 
 A user's `open` is often a lambda over a fixture, which no fresh interpreter could import;
 only fork carries it across. A child forked from a process with threads may inherit a lock that
-nobody will release, so children are forked before a test starts any thread or opens any store,
-touch nothing but the target and two pipes, and leave by `_exit`: nothing that belongs to the
-parent is closed or flushed twice. A child that is silent for too long is killed, and named.
+nobody will release, so children are forked before a test starts any thread or opens any store, and
+touch nothing but the target and two pipes. A child that is silent for too long is killed, and named.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import json
 import os
 import selectors
 import signal
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pytest
 
 from holdfast.verify.adapters.plain import Client
+from holdfast.verify.children import Child
 from holdfast.verify.history import Event, event_json
 from holdfast.verify.suite.record import Recorded
 from holdfast.verify.target import Target
 
 WAIT_S: Final = 20.0
 """The longest that a child may take for what is asked of it."""
-_CHUNK_BYTES: Final = 1 << 16
 
 Work = Callable[[Recorded], object]
 
@@ -41,17 +37,25 @@ class Peer:
         self.number = number
         self.events: list[Event] = []
         self.errors: list[str] = []
-        self.ended = self.ready = False
-        self._rest = b""
-        orders, self._go = os.pipe()
-        self._says, answers = os.pipe()
-        self.pid = fork()
-        if self.pid == 0:
+        self.ready = False
+        waits, self._go = os.pipe()
+
+        def live(say: Callable[[object], None]) -> None:
             os.close(self._go)  # otherwise the death of the parent would not be seen
-            os.close(self._says)
-            _serve(target, number, work, orders, answers)
-        os.close(orders)
-        os.close(answers)
+            client = Client(target)
+            recorded = Recorded(client, number, lambda event: say(event_json(event)))
+            say({"ready": True})
+            if os.read(waits, 1):
+                work(recorded)
+                client.close()
+
+        self._child = Child(live)
+        os.close(waits)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has said all."""
+        return self._child.inbox.ended
 
     def go(self) -> None:
         """Let it begin."""
@@ -60,16 +64,12 @@ class Peer:
 
     def fileno(self) -> int:
         """Where it can be heard."""
-        return self._says
+        return self._child.inbox.fileno()
 
     def hear(self) -> None:
-        """Take in what it has said; blocks only if it has said nothing."""
-        chunk = os.read(self._says, _CHUNK_BYTES)
-        if not chunk:
-            self.ended = True
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
+        """Take in what it has said."""
+        for said in self._child.inbox.take():
+            self._take(said)
 
     def acks(self) -> int:
         """How many of its appends were acknowledged, as far as heard."""
@@ -84,26 +84,16 @@ class Peer:
 
     def kill(self) -> Event:
         """SIGKILL it, wait until it is gone, take its last words; returns the fault as event."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        landed = self._reap() == -signal.SIGKILL
+        landed = self._child.end() == -signal.SIGKILL
         at_ns = time.monotonic_ns()
         listen([self], lambda: self.ended)
         return Event("fault", at_ns, name="kill", landed=landed)
 
     def close(self) -> None:
         """Leave nothing of it behind."""
-        if self.pid:
-            self.kill()
+        self._child.end()
         os.close(self._go)
-        os.close(self._says)
-
-    def _reap(self) -> int:
-        if not self.pid:
-            return 0
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        return os.waitstatus_to_exitcode(status)
+        self._child.inbox.close()
 
     def _take(self, said: dict[str, Any]) -> None:
         if "ready" in said:
@@ -162,38 +152,3 @@ def finish(clients: list[Peer]) -> list[Event]:
     """Wait until all have done their work; their events."""
     listen(clients, lambda: all(peer.ended for peer in clients))
     return [event for peer in clients for event in peer.events]
-
-
-def fork() -> int:
-    """A child of this process, as `os.fork` has it."""
-    with warnings.catch_warnings():
-        # Later Pythons warn of threads that a test runner or a plugin has; see above.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _serve(target: Target, number: int, work: Work, orders: int, answers: int) -> NoReturn:
-    """The whole life of a child. What went wrong is said in words; it never returns."""
-
-    def say(value: dict[str, Any]) -> None:
-        # At most PIPE_BUF at once, so that SIGKILL cuts no line in two where it matters.
-        rest = json.dumps(value).encode() + b"\n"
-        while rest:
-            rest = rest[os.write(answers, rest) :]
-
-    code = 1
-    try:
-        gc.freeze()  # the parent's garbage is not ours to collect: it may hold connections
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        client = Client(target)
-        recorded = Recorded(client, number, lambda event: say(event_json(event)))
-        say({"ready": True})
-        if os.read(orders, 1):
-            work(recorded)
-            client.close()
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - nothing may pass into the parent's code
-        with contextlib.suppress(OSError):
-            say({"error": f"{type(error).__name__}: {error}"})
-    finally:
-        os._exit(code)

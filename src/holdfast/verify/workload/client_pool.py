@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from holdfast.errors import VerifyError
-from holdfast.verify.faults.process import waited_for_cpu_s, waits_for_disk
+from holdfast.linux import waited_for_cpu_s
+from holdfast.verify.blocks import Block
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
+from holdfast.verify.process_tree import waits_for_disk
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.fork_server import ForkServer
@@ -43,7 +43,7 @@ class Bounds:
     """No client lives longer, whatever happens to its parent."""
 
 
-class ClientPool:
+class ClientPool(Block):
     """Clients of one scenario. Leaving the block ends every one of them.
 
     `trouble` says what went wrong with the clients themselves: one that hung, or died.
@@ -73,15 +73,8 @@ class ClientPool:
         self._moves: list[tuple[int, int]] = []
         self._remains: list[tuple[Remains, tuple[int, ...]]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End every client."""
         for client in self.processes:
             client.end()
 
@@ -328,13 +321,6 @@ class ClientPool:
         if not dark or raw["type"] == "invoke":
             return raw
         return {"type": "info", "time_ns": raw["time_ns"], "op": raw["op"]}
-
-    def first_ready(self) -> dict[str, Any]:
-        """What the first client that opened the target said about it."""
-        for client in self.processes:
-            if client.ready:
-                return client.ready
-        raise VerifyError("no client could open the target")
 
 
 def _event(raw: dict[str, Any]) -> Event:

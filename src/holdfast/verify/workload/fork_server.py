@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import array
 import contextlib
-import gc
-import importlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final
 
 from holdfast.errors import VerifyError
-from holdfast.verify.workload import client as clients
+from holdfast.verify.blocks import Block
+from holdfast.verify.children import can_fork, fork, import_all, is_readable, start
+from holdfast.verify.workload import jobs
 
 _REQUEST_BYTES: Final = 1 << 16
 _READY_TIMEOUT_S: Final = 30.0
@@ -69,7 +68,7 @@ class Forked:
             os.kill(self.pid, 9)
 
     def _ended(self, timeout: float | None) -> int | None:
-        if self.returncode is None and select.select([self._pidfd], [], [], timeout)[0]:
+        if self.returncode is None and is_readable(self._pidfd, timeout):
             with _undisturbed():
                 # Until it is asked for, it stays a zombie: its number is nobody else's.
                 self.returncode = self._fork_server.exit_code(self.pid)
@@ -77,7 +76,7 @@ class Forked:
         return self.returncode
 
 
-class ForkServer:
+class ForkServer(Block):
     """The parent's end. `open_fork_server` returns None where clients cannot be forked."""
 
     def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
@@ -107,13 +106,7 @@ class ForkServer:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_TIMEOUT_S)
         self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._process.communicate()
 
     def _answer(self) -> dict[str, Any]:
         words = self._link.recv(_REQUEST_BYTES)
@@ -131,18 +124,9 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
     modules_file = folder / "fork-server.json"
     modules_file.write_text(json.dumps(modules), "utf-8")
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     with theirs, (folder / "fork-server.log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", __name__, str(theirs.fileno()), str(modules_file)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-            # numpy's linear algebra starts a thread for each further core when it is imported.
-            env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
-        )
+        fds = (theirs.fileno(),)
+        process = start(__name__, str(fds[0]), str(modules_file), log=log, pass_fds=fds)
     fork_server = ForkServer(process, mine)
     mine.settimeout(_READY_TIMEOUT_S)
     with contextlib.suppress(OSError, VerifyError):
@@ -158,19 +142,9 @@ def main(descriptor: str, modules_file: str) -> int:
     link = socket.socket(fileno=int(descriptor))
     os.set_inheritable(link.fileno(), False)
     import_all(json.loads(Path(modules_file).read_text("utf-8")))
-    # A thread does not come along in a fork, and may hold a lock for ever: then each is started.
-    alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
-    gc.freeze()  # what is shared with every fork is not written to by a collection in one
-    link.send(json.dumps({"ready": alone}).encode())
+    link.send(json.dumps({"ready": can_fork()}).encode())
     job = _serve(link)
-    return 0 if job is None else clients.main(*job)
-
-
-def import_all(names: Sequence[str]) -> None:
-    """Have these modules, as far as they can be had by name."""
-    for name in names:
-        with contextlib.suppress(Exception):  # a client that needs it is going to tell why not
-            importlib.import_module(name)
+    return 0 if job is None else jobs.main(*job)
 
 
 def _serve(link: socket.socket) -> tuple[str, int] | None:
@@ -187,7 +161,7 @@ def _serve(link: socket.socket) -> tuple[str, int] | None:
         else:
             fds = array.array("i")
             fds.frombytes(sent[0][2])
-            pid = os.fork()
+            pid = fork()
             if not pid:
                 link.close()
                 leash, pipe, log = fds

@@ -7,20 +7,21 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.faults.process import kill_tree, resume_tree
-from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.children import Inbox, start
+from holdfast.verify.instrument import Instrument
+from holdfast.verify.process_tree import kill_tree, resume_tree
+from holdfast.verify.proof import Evidence
 from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.fork_server import Forked, ForkServer
 
 _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
+_JOBS: Final = "holdfast.verify.workload.jobs"
 _COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
 
 
@@ -49,18 +50,18 @@ class ClientProcess:
         self.ready: dict[str, Any] | None = None
         self.failed: dict[str, Any] | None = None
         self.killed = False
-        self._rest = b""
         self._log = folder / f"{job.name}.log"
-        # A pipe, not a file: a client whose disk is full must still be able to say so.
-        self._pipe, theirs = os.pipe()
-        os.set_blocking(self._pipe, False)
+        pipe, theirs = os.pipe()
+        self._inbox = Inbox(pipe)
         fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             job_file = folder / f"{job.name}.job"
             job_file.write_text(json.dumps(asdict(replace(job, events_fd=theirs))), "utf-8")
             with self._log.open("wb") as log:
                 self.process: Forked | subprocess.Popen[bytes] = (
-                    _start(job_file, theirs, log, instruments)
+                    start(
+                        _JOBS, str(job_file), log=log, pass_fds=(theirs,), instruments=instruments
+                    )
                     if fork_server is None or instruments
                     else fork_server.fork(job_file, theirs, log.fileno())
                 )
@@ -78,12 +79,9 @@ class ClientProcess:
         return self.answered + self.errors
 
     def read(self) -> None:
-        """Take in what it has recorded since the last time; half a line waits for its end."""
-        with contextlib.suppress(BlockingIOError):
-            while self._pipe >= 0 and (new := os.read(self._pipe, _PIPE_BYTES)):
-                *lines, self._rest = (self._rest + new).split(b"\n")
-                for line in lines:
-                    self._take(json.loads(line))
+        """Take in what it has recorded since the last time."""
+        for event in self._inbox.take():
+            self._take(event)
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["type"]
@@ -148,10 +146,8 @@ class ClientProcess:
         if self.alive:
             self.process.kill()
         self.process.wait()
-        if self._pipe >= 0:
-            self.read()
-            os.close(self._pipe)
-            self._pipe = -1
+        self.read()
+        self._inbox.close()
 
     def resume(self) -> Evidence:
         """Let a paused one go on."""
@@ -168,22 +164,3 @@ class ClientProcess:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(word)
                 self.process.stdin.flush()
-
-
-def _start(
-    job_file: Path, pipe: int, log: IO[bytes], instruments: Sequence[Instrument]
-) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    launch = Launch(
-        (sys.executable, "-m", "holdfast.verify.workload.client", str(job_file)),
-        {**os.environ, "PYTHONPATH": path},
-    ).under(instruments)
-    return subprocess.Popen(  # noqa: S603 - our own module
-        launch.command,
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        pass_fds=(pipe,),
-        start_new_session=True,  # Ctrl-C is for the check, which then stops its clients
-        env=launch.environment,
-    )

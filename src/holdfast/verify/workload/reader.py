@@ -9,12 +9,11 @@ stop. Answers go to the pipe, since a store under test may print.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +23,12 @@ from typing import Any, Final
 from holdfast.errors import StorageWarning, VerifyError
 from holdfast.verify.adapters import plain
 from holdfast.verify.blocks import Block
+from holdfast.verify.children import Inbox, send, start
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.workload import plan
+from holdfast.verify.workload.client import words_of
 
-_CHUNK_BYTES: Final = 1 << 20
+_READY_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Reader(Block):
         self._log = log
         self._timeout_s = timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._pipe = -1
+        self._ready = False
         self._start()  # it imports while others build and boot what it is going to read
 
     def read(self, spec: TargetSpec, sessions: Sequence[str]) -> Answer:
@@ -58,20 +59,19 @@ class Reader(Block):
         process = self._process
         assert process is not None  # noqa: S101 - just started
         assert process.stdin is not None  # noqa: S101 - a pipe
-        question = {"spec": spec.to_json(), "sessions": list(sessions)}
-        try:
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-            process.stdin.flush()
-            line = self._answer()
-        except OSError:
-            line = b""
-        if line is None:
-            self.close()
-            return Answer([], unknown=f"the store gave no answer within {self._timeout_s:g} s")
-        if not line:
-            self.close()
+        if not self._ready:  # how long Python takes to start says nothing about the store
+            self._ready = bool(self._inbox.next(_READY_TIMEOUT_S))
+        with contextlib.suppress(BrokenPipeError):
+            question = {"spec": spec.to_json(), "sessions": list(sessions)}
+            send(process.stdin.fileno(), question)
+        said = self._inbox.next(self._timeout_s)
+        if said:
+            return Answer(**said[0])
+        died = self._inbox.ended
+        self.close()
+        if died:
             return Answer([], unknown="the process that opened the store died")
-        return Answer(**json.loads(line))
+        return Answer([], unknown=f"the store gave no answer within {self._timeout_s:g} s")
 
     def close(self) -> None:
         """End it."""
@@ -79,50 +79,27 @@ class Reader(Block):
             self._process.kill()
             self._process.communicate()
             self._process = None
-            os.close(self._pipe)
+            self._inbox.close()
 
     def _start(self) -> None:
-        self._pipe, theirs = os.pipe()
-        path = os.pathsep.join(entry for entry in sys.path if entry)
+        pipe, theirs = os.pipe()
+        self._inbox = Inbox(pipe)
+        self._ready = False
         try:
             with self._log.open("ab") as log:
-                self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, "-m", "holdfast.verify.workload.reader", str(theirs)],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(theirs,),
-                    start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": path},
-                )
+                self._process = start(__name__, str(theirs), log=log, pass_fds=(theirs,))
         finally:
             os.close(theirs)
-
-    def _answer(self) -> bytes | None:
-        """One line; None if it does not come in time, empty if the process died."""
-        deadline = time.monotonic() + self._timeout_s
-        line = b""
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([self._pipe], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                return None
-            chunk = os.read(self._pipe, _CHUNK_BYTES)
-            if not chunk:
-                return b""
-            line += chunk
-        return line
 
 
 def main(pipe: int) -> int:
     """Answer questions until there are none."""
     os.set_inheritable(pipe, False)
     warnings.simplefilter("ignore", StorageWarning)
+    send(pipe, "ready")
     for line in sys.stdin.buffer:
         question = json.loads(line)
-        answer = _look(TargetSpec.from_json(question["spec"]), question["sessions"])
-        rest = json.dumps(answer, separators=(",", ":")).encode() + b"\n"
-        while rest:
-            rest = rest[os.write(pipe, rest) :]
+        send(pipe, _look(TargetSpec.from_json(question["spec"]), question["sessions"]))
     return 0
 
 
@@ -132,7 +109,7 @@ def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
     except VerifyError as error:
         return {"reads": [], "unknown": str(error)}
     except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
-        return {"reads": [], "not_opened": f"open() raised {_words(error)}"}
+        return {"reads": [], "not_opened": f"open() raised {words_of(error)}"}
     try:
         return {"reads": [_read(client, session) for session in sessions]}
     finally:
@@ -143,7 +120,7 @@ def _read(client: plain.Client, session: str) -> dict[str, Any]:
     try:
         seen = client.history(session)
     except Exception as error:  # noqa: BLE001 - a user's store may raise anything
-        return {"session": session, "error": _words(error)}
+        return {"session": session, "error": words_of(error)}
     numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
     names = [plan.name_of(message) for message in seen.messages]
     return {"session": session, "messages": names, **numbers}
@@ -153,11 +130,7 @@ def _close(client: plain.Client) -> None:
     try:
         client.close()
     except Exception as error:  # noqa: BLE001 - what was read was read
-        print(_words(error), file=sys.stderr)  # noqa: T201 - into the log
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:300]}"
+        print(words_of(error), file=sys.stderr)  # noqa: T201 - into the log
 
 
 if __name__ == "__main__":

@@ -18,17 +18,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from holdfast.linux import connections, open_names
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
-from holdfast.verify.engines.listening import open_names
-from holdfast.verify.faults.process import pause_tree, tree
+from holdfast.verify.process_tree import pause_tree, tree
 
 _REDIS: Final = ("redis", "valkey")
 _POSTGRES: Final = ("postgres", "postgresql")
-_LISTEN: Final = "0A"
 _REPLY_TIMEOUT_S: Final = 1.0
 """A server that does not even say who is connected will not be waited for."""
 
@@ -73,10 +71,5 @@ def served_ports(url: str) -> set[int] | None:
 
 def _ports_of(pid: int) -> Iterator[int]:
     """Its own ports of all its TCP connections."""
-    sockets = open_names(pid)
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-                fields = line.split()
-                if f"socket:[{fields[9]}]" in sockets and fields[3] != _LISTEN:
-                    yield int(fields[1].rpartition(":")[2], 16)
+    names = open_names(pid)
+    return (one.port for one in connections(pid) if one.name in names and not one.listens)

@@ -10,7 +10,6 @@ standard input ends it.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -23,12 +22,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from holdfast.errors import StorageWarning, VerifyError
+from holdfast.verify.children import can_fork, fork, import_all
 from holdfast.verify.lines import Code, Point, Trail, code_of, watching
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
-from holdfast.verify.workload.client import Client, Job, Recorder
-from holdfast.verify.workload.fork_server import import_all
+from holdfast.verify.workload.client import Client, Job, Recorder, words_of
 
 ASIDE: Final = "aside-"
 """Before the type of an event that is not for the judge."""
@@ -72,15 +71,13 @@ def serve(job: Job, target: Target, recorder: Recorder) -> None:
     for line in _requests():
         task = Task(**json.loads(line))
         import_all(task.imports)
-        gc.freeze()  # what is shared with every fork is not written to by a collection in one
-        # A thread does not come along in a fork, and may hold a lock for ever.
-        alone = len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - a count
-        code = _fork(task, job, target, recorder) if alone else _start(line, job, recorder)
+        can = can_fork()
+        code = _fork(task, job, target, recorder) if can else _start(line, job, recorder)
         recorder.write("ended", task=task.number, code=code)
 
 
 def _fork(task: Task, job: Job, target: Target, recorder: Recorder) -> int:
-    child = os.fork()
+    child = fork()
     if not child:
         _in_the_child(task, job, target, recorder)
     _, status = os.waitpid(child, 0)
@@ -108,8 +105,7 @@ def _in_the_child(task: Task, job: Job, target: Target, recorder: Recorder) -> N
     try:
         _do(task, job, target, recorder)
     except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
-        words = f"{type(error).__name__}: {str(error)[:300]}"
-        recorder.write("broke-off", task=task.number, because=words)
+        recorder.write("broke-off", task=task.number, because=words_of(error))
         os._exit(_ENDED)
     os._exit(0)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.verify.faults.power.trace.disk import PAGE_BYTES, SECTOR_BYTES, Crash, Disk, Loss
-from holdfast.verify.faults.power.trace.operations import (
+from holdfast.verify.power.trace.disk import PAGE_BYTES, SECTOR_BYTES, Crash, Disk, Loss
+from holdfast.verify.power.trace.operations import (
     ROOT,
     Edit,
     Kind,
@@ -20,7 +20,7 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
-from holdfast.verify.faults.power.trace.tree import Base
+from holdfast.verify.power.trace.tree import Base
 
 FOLDER = Kind("directory", 0o700)
 LOSSES = list(Loss)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.power.trace import Loss, Recording
-from holdfast.verify.faults.power.trace.disk import PAGE_BYTES
-from holdfast.verify.faults.power.trace.instants import choose
-from holdfast.verify.faults.power.trace.operations import (
+from holdfast.verify.power.trace import Loss, Recording
+from holdfast.verify.power.trace.disk import PAGE_BYTES
+from holdfast.verify.power.trace.instants import choose
+from holdfast.verify.power.trace.operations import (
     ROOT,
     Edit,
     Kind,
@@ -20,7 +20,7 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
-from holdfast.verify.faults.power.trace.tree import Base
+from holdfast.verify.power.trace.tree import Base
 
 OLD, NEW = b"o" * 3 * PAGE_BYTES, b"n" * 3 * PAGE_BYTES
 

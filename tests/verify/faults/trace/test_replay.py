@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.power.trace.calls import (
+from holdfast.verify.power.trace.calls import (
     NEVER_NS,
     Call,
     buffers,
@@ -15,7 +15,7 @@ from holdfast.verify.faults.power.trace.calls import (
     in_order,
     parse,
 )
-from holdfast.verify.faults.power.trace.operations import (
+from holdfast.verify.power.trace.operations import (
     ROOT,
     Copy,
     Edit,
@@ -25,8 +25,8 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
-from holdfast.verify.faults.power.trace.replay import CallReplay
-from holdfast.verify.faults.power.trace.tree import Base
+from holdfast.verify.power.trace.replay import CallReplay
+from holdfast.verify.power.trace.tree import Base
 
 NEW = 'openat(AT_FDCWD</d>, "a", O_RDWR|O_CREAT|O_CLOEXEC, 0600) = 3</d/a>'
 

@@ -15,9 +15,9 @@ import pytest
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.faults.power.trace import Loss, Recorder, Recording, TraceSupply, build
-from holdfast.verify.faults.power.trace.recorder import clock_offset_ns
 from holdfast.verify.instrument import Launch
+from holdfast.verify.power.trace import Loss, Recorder, Recording, TraceSupply, build
+from holdfast.verify.power.trace.recorder import clock_offset_ns
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from holdfast.verify.faults.power.trace.operations import (
+from holdfast.verify.power.trace.operations import (
     Copy,
     Kind,
     Names,
@@ -27,7 +27,7 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
-from holdfast.verify.faults.power.trace.tree import Base, Tree
+from holdfast.verify.power.trace.tree import Base, Tree
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
+from holdfast.linux import opened, users_of
+from holdfast.verify import reaper
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines import reaper
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults.power import kernel
-from holdfast.verify.faults.process import users_of
 from holdfast.verify.instrument import Instrument
+from holdfast.verify.power import kernel
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import RunDir
 
 SIZE_BYTES: Final = 1 << 30
 """Of the disk; memory is used only for what is written."""
@@ -227,7 +227,7 @@ def _blank_image(name: str, size_bytes: int) -> int:
     image = os.memfd_create(name)
     os.ftruncate(image, size_bytes)
     done = subprocess.run(  # noqa: S603 - the command is our own
-        [*_MKFS, f"/proc/self/fd/{image}"],
+        [*_MKFS, opened("self", image)],
         pass_fds=(image,),
         capture_output=True,
         text=True,

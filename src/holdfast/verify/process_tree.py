@@ -11,18 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError
-from holdfast.verify.engines.protocol import Evidence
+from holdfast.linux import Process, all_processes, descendants, read_process, thread_states
+from holdfast.verify.proof import Evidence, await_true
 
-SIGNAL_TIMEOUT_S: Final = 10.0
+SIGNAL_TIMEOUT_S: Final = 30.0
 """How long a signal may take to show in /proc."""
-_POLL_S: Final = 0.001
 _DEAD: Final = frozenset("ZX")
 _HELD: Final = frozenset("Tt")
 
@@ -34,16 +31,6 @@ class Child(Protocol):
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stat:
-    """One line of /proc: who it is, who started it, in what state, and since when."""
-
-    pid: int
-    state: str
-    parent: int
-    started: int
 
 
 def tree(pid: int) -> list[int]:
@@ -72,8 +59,12 @@ def kill_tree(process: int | Child) -> Evidence:
 
 def pause_tree(process: int | Child) -> Evidence:
     """SIGSTOP a process and all its descendants; proven by their state in /proc."""
-    with _stopped(_pid_of(process)) as held:
+    root = _pid_of(process)
+    with _stopped(root) as held:
+        # A child that had just ended stays a zombie (Z): its parent cannot reap it now.
         states = {pid: _state(pid) for pid in held}
+        if states.get(root) not in _HELD:
+            raise FaultNotProven(f"process {root} ended before it was stopped: states are {states}")
     return Evidence(
         fault="pause",
         seen=f"{len(states)} processes are in state T",
@@ -96,22 +87,6 @@ def resume_tree(process: int | Child) -> Evidence:
     return Evidence(
         fault="resume", seen=f"{len(states)} processes run again", facts={"states": states}
     )
-
-
-def users_of(directory: Path) -> list[int]:
-    """Processes whose working directory or an open file lies at or below `directory`."""
-    root = directory.resolve()
-    return [pid for pid in _pids() if any(_within(path, root) for path in _paths_of(pid))]
-
-
-def waited_for_cpu_s(pid: int) -> float:
-    """How long a thread of it was ready to run while others did; 0 where nobody knows."""
-    longest_ns = 0
-    with contextlib.suppress(OSError, ValueError):  # it is gone, or this kernel does not tell
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            _, waited_ns, _ = (thread / "schedstat").read_text("ascii").split()
-            longest_ns = max(longest_ns, int(waited_ns))
-    return longest_ns / 1e9
 
 
 def waits_for_disk(pid: int) -> bool:
@@ -137,7 +112,7 @@ def _stopped(pid: int) -> Iterator[Mapping[int, int]]:
 
 
 @contextlib.contextmanager
-def _pidfds(stats: list[_Stat]) -> Iterator[dict[int, int]]:
+def _pidfds(stats: list[Process]) -> Iterator[dict[int, int]]:
     """A descriptor for each process that is still the one that was seen."""
     held: dict[int, int] = {}
     try:
@@ -145,7 +120,7 @@ def _pidfds(stats: list[_Stat]) -> Iterator[dict[int, int]]:
             with contextlib.suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(stat.pid)
                 held[stat.pid] = descriptor
-                again = _stat(stat.pid)
+                again = read_process(stat.pid)
                 if again is None or again.started != stat.started:
                     os.close(held.pop(stat.pid))
         yield held
@@ -161,18 +136,11 @@ def _send(descriptor: int, number: signal.Signals) -> None:
 
 def _await_states(held: Mapping[int, int], wanted: frozenset[str], fault: str) -> None:
     """Return when every process is gone or has only threads in a wanted state."""
-    _poll(
-        lambda: all(_all_threads_in(pid, wanted) for pid in held),
-        lambda: f"{fault}: states are { ({pid: _state(pid) for pid in held}) }",
-    )
-
-
-def _poll(condition: Callable[[], bool], words: Callable[[], str]) -> None:
-    deadline = time.monotonic() + SIGNAL_TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise FaultNotProven(f"not seen within {SIGNAL_TIMEOUT_S:g} s: {words()}")
-        time.sleep(_POLL_S)
+    if not await_true(lambda: all(thread_states(pid) <= wanted for pid in held), SIGNAL_TIMEOUT_S):
+        states = {pid: _state(pid) for pid in held}
+        raise FaultNotProven(
+            f"not seen within {SIGNAL_TIMEOUT_S:g} s: {fault}: states are {states}"
+        )
 
 
 def _reap(process: int | Child) -> None:
@@ -188,62 +156,12 @@ def _pid_of(process: int | Child) -> int:
     return process if isinstance(process, int) else process.pid
 
 
-def _tree(pid: int) -> list[_Stat]:
-    stats = [stat for each in _pids() if (stat := _stat(each)) is not None]
-    children: dict[int, list[_Stat]] = {}
-    for stat in stats:
-        children.setdefault(stat.parent, []).append(stat)
-    found = [stat for stat in stats if stat.pid == pid]
-    for stat in found:
-        found.extend(children.get(stat.pid, []))
-    return [stat for stat in found if stat.state not in _DEAD]
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _stat(pid: int) -> _Stat | None:
-    """What /proc says of a process now; None if it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name stands in parentheses and may contain anything, also ") R 1".
-    fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(pid=pid, state=fields[0], parent=int(fields[1]), started=int(fields[19]))
+def _tree(pid: int) -> list[Process]:
+    table = {process.pid: process for process in all_processes()}
+    found = [table[each] for each in descendants([pid], table.values()) if each in table]
+    return [process for process in found if process.state not in _DEAD]
 
 
 def _state(pid: int) -> str:
-    stat = _stat(pid)
-    return "gone" if stat is None else stat.state
-
-
-def _all_threads_in(pid: int, wanted: frozenset[str]) -> bool:
-    """Whether every thread is in a wanted state; a process that is gone is in every one."""
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    for thread in threads:
-        try:
-            text = (thread / "stat").read_text(errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if text[text.rindex(")") + 2] not in wanted:
-            return False
-    return True
-
-
-def _paths_of(pid: int) -> Iterator[str]:
-    """The working directory and open files of a process, as far as we may see them."""
-    links = [Path(f"/proc/{pid}/cwd")]
-    with contextlib.suppress(OSError):
-        links += Path(f"/proc/{pid}/fd").iterdir()
-    for link in links:
-        with contextlib.suppress(OSError):
-            yield str(link.readlink())
-
-
-def _within(path: str, root: Path) -> bool:
-    return path == str(root) or path.startswith(f"{root}/")
+    process = read_process(pid)
+    return "gone" if process is None else process.state

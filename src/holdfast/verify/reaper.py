@@ -6,8 +6,8 @@ gone, however it went, it ends every process of that directory and removes it. T
 parent-death signal cannot do this: it is tied to the *thread* that started the engine, does
 not reach the engine's own children, and removes no directory.
 
-This file stands alone and needs only the standard library, so that the reaper starts in
-milliseconds (`python -I -S reaper.py PID START`).
+It is started by its path and needs only the standard library and `linux.py`, so that it is there
+in milliseconds (`python -I -S reaper.py PID START`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import select
 import shutil
 import signal
@@ -23,7 +22,24 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import ModuleType
+from typing import Final
+
+if __name__ == "__main__":  # without what the package itself imports
+    alone = sys.modules["holdfast"] = ModuleType("holdfast")
+    alone.__path__ = [str(Path(__file__).parents[1])]
+
+from holdfast.linux import (
+    all_processes,
+    descendants,
+    environment,
+    is_gone,
+    is_within,
+    mounts,
+    pid_namespace,
+    read_process,
+    working_dir,
+)
 
 HELD_VARIABLE: Final = "HOLDFAST_RUN_DIR"
 """Environment variable by which a process is known to belong to a run directory."""
@@ -34,66 +50,11 @@ _POLL_S: Final = 0.001
 _MNT_DETACH: Final = 2
 
 
-class Process(NamedTuple):
-    """One line of the process table."""
-
-    pid: int
-    parent: int
-    state: str
-    started: str
-    """Start time in ticks since boot: with the pid, the name of a process for ever."""
-
-
-def read_process(pid: int) -> Process | None:
-    """The process, or None where there is none."""
-    try:
-        # Not a Path: the whole table is read often, and a Path takes longer than the reading.
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as table:  # noqa: PTH123
-            fields = table.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if len(fields) < 20:  # noqa: PLR2004 - a process that vanished while it was read
-        return None
-    return Process(pid, int(fields[1]), fields[0].decode(), fields[19].decode())
-
-
-def all_processes() -> list[Process]:
-    """The process table of this moment."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - speed
-    return [process for pid in pids if (process := read_process(pid))]
-
-
-def descendants(roots: Iterable[int], table: Iterable[Process] | None = None) -> list[int]:
-    """The roots and every process below them; parents before children."""
-    by_parent: dict[int, list[int]] = {}
-    for process in all_processes() if table is None else table:
-        by_parent.setdefault(process.parent, []).append(process.pid)
-    found = list(dict.fromkeys(roots))
-    for pid in found:
-        found.extend(child for child in by_parent.get(pid, ()) if child not in found)
-    return found
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process runs no more; a zombie does not run."""
-    process = read_process(pid)
-    return process is None or process.state in "ZX"
-
-
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     """Send the signal to each that is still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def stop_tree(root: int) -> list[int]:
-    """SIGSTOP the process and all below it, also those born meanwhile; returns their pids."""
-    stopped: list[int] = []
-    while fresh := [pid for pid in descendants([root]) if pid not in stopped]:
-        signal_all(fresh, signal.SIGSTOP)
-        stopped.extend(fresh)
-    return stopped
 
 
 def await_gone(pids: Iterable[int], timeout_s: float = GONE_TIMEOUT_S) -> list[int]:
@@ -125,14 +86,10 @@ def processes_of(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> list[in
 
 
 def _belongs(pid: int, run_dir: str) -> bool:
-    with contextlib.suppress(OSError):
-        at = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - ten times as fast
-        if at == run_dir or at.startswith(run_dir + "/"):
-            return True
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        return f"{HELD_VARIABLE}={run_dir}".encode() in words
-    return False
+    at = working_dir(pid)
+    if at is not None and is_within(at, run_dir):
+        return True
+    return os.fsencode(f"{HELD_VARIABLE}={run_dir}") in environment(pid)
 
 
 def clear(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:
@@ -160,21 +117,10 @@ def remove_dir(run_dir: str) -> None:
         for place in ("*/postmaster.pid", "*/*/data/postmaster.pid"):
             for pid_file in Path(run_dir).glob(place):
                 free_shared_memory(pid_file)
-    for mount in reversed(_mounts_in(run_dir)):
-        ctypes.CDLL(None).umount2(mount.encode("utf-8", "surrogateescape"), _MNT_DETACH)
+    for mount in reversed(mounts()):
+        if str(mount.point).startswith(f"{run_dir}/"):
+            ctypes.CDLL(None).umount2(os.fsencode(mount.point), _MNT_DETACH)
     shutil.rmtree(run_dir, ignore_errors=True)
-
-
-def _mounts_in(run_dir: str) -> list[str]:
-    """Where something is mounted below the directory, in the order of mounting."""
-    table = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
-    # The kernel writes a space in a path as its octal number.
-    paths = [re.sub(r"\\([0-7]{3})", _character, line.split(" ")[4]) for line in table]
-    return [path for path in paths if path.startswith(run_dir + "/")]
-
-
-def _character(octal: re.Match[str]) -> str:
-    return chr(int(octal[1], 8))
 
 
 def free_shared_memory(pid_file: Path) -> None:
@@ -211,16 +157,12 @@ def owner_name(pid: int) -> str:
     """How a run directory names its owner: pid namespace, pid, start time."""
     process = read_process(pid)
     started = process.started if process else "0"
-    return f"{_namespace()}-{pid}-{started}"
-
-
-def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid").strip("pid:[]")  # noqa: PTH115 - not a path
+    return f"{pid_namespace()}-{pid}-{started}"
 
 
 def _is_orphan(name: str) -> bool:
     parts = name.removeprefix(DIR_PREFIX).split("-")
-    if len(parts) != 4 or parts[0] != _namespace():  # noqa: PLR2004
+    if len(parts) != 4 or parts[0] != pid_namespace():  # noqa: PLR2004
         return False
     process = read_process(int(parts[1]))
     return process is None or process.started != parts[2]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.verify.engines.protocol import Evidence
 from holdfast.verify.instrument import Instrument
+from holdfast.verify.proof import Evidence
 
 
 class Supply(Protocol):

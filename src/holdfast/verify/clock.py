@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines.process import await_true
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.faults import shims
-from holdfast.verify.faults.shims.shared import shared_file
+from holdfast.verify import shims
 from holdfast.verify.instrument import Launch
+from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.shims.shared import shared_file
 
 CLOCK_ERROR_S: Final = 1.0
 """How far what it says may be from what we set: it was asked a moment later."""

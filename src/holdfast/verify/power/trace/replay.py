@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.power.trace import calls as strace
-from holdfast.verify.faults.power.trace.calls import Call
-from holdfast.verify.faults.power.trace.operations import (
+from holdfast.verify.power.trace import calls as strace
+from holdfast.verify.power.trace.calls import Call
+from holdfast.verify.power.trace.operations import (
     Copy,
     Edit,
     Kind,
@@ -25,7 +25,7 @@ from holdfast.verify.faults.power.trace.operations import (
     Sync,
     Write,
 )
-from holdfast.verify.faults.power.trace.tree import Base, is_volatile
+from holdfast.verify.power.trace.tree import Base, is_volatile
 
 _FLAG: Final = re.compile(rb"O_\w+")
 _PLACE: Final = re.compile(rb"\[(\d+)\]")

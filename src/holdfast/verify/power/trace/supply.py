@@ -13,13 +13,12 @@ from typing import Final
 
 from holdfast.errors import FaultNotProven
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.providers import Storage
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults.power.trace import place
-from holdfast.verify.faults.power.trace.disk import Loss
-from holdfast.verify.faults.power.trace.recorder import Recorder
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.power.trace import place
+from holdfast.verify.power.trace.disk import Loss
+from holdfast.verify.power.trace.recorder import Recorder
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import RunDir, Storage
 
 _CONTROL_TIMEOUT_S: Final = 30.0
 _CONTROL: Final = """\

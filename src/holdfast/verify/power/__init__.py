@@ -6,12 +6,12 @@ import importlib
 from typing import Final, cast
 
 from holdfast.errors import UsageError, VerifyError
-from holdfast.verify.faults.power.supply import Supply
+from holdfast.verify.power.supply import Supply
 
 MECHANISMS: Final = {
-    "block": "holdfast.verify.faults.power.block:BlockSupply",
-    "trace": "holdfast.verify.faults.power.trace:TraceSupply",
-    "shim": "holdfast.verify.faults.power.shim:ShimSupply",
+    "block": "holdfast.verify.power.block:BlockSupply",
+    "trace": "holdfast.verify.power.trace:TraceSupply",
+    "shim": "holdfast.verify.power.shim:ShimSupply",
 }
 """The most faithful first: name -> the class that is it, imported when it is asked for."""
 BEST: Final = "best"

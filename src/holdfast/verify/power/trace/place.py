@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.faults.power.trace.disk import Crash
-from holdfast.verify.faults.power.trace.operations import Kind
-from holdfast.verify.faults.power.trace.tree import Base, files_below, is_volatile
+from holdfast.verify.power.trace.disk import Crash
+from holdfast.verify.power.trace.operations import Kind
+from holdfast.verify.power.trace.tree import Base, files_below, is_volatile
 
 _UMASK: Final = 0o022
 _LOG_FOLDER: Final = "pg_wal"

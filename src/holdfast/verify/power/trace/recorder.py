@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -13,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven, VerifyError
-from holdfast.verify.engines import reaper
-from holdfast.verify.engines.process import await_true
-from holdfast.verify.faults.power.trace import place
-from holdfast.verify.faults.power.trace.calls import Call, in_order, parse
-from holdfast.verify.faults.power.trace.disk import PAGE_BYTES, Disk
-from holdfast.verify.faults.power.trace.operations import Kind, Operation, Sync, Write
-from holdfast.verify.faults.power.trace.replay import CallReplay
-from holdfast.verify.faults.power.trace.tree import Base, copy_base
+from holdfast.linux import all_processes, command_line, status
 from holdfast.verify.instrument import Launch
+from holdfast.verify.power.trace import place
+from holdfast.verify.power.trace.calls import Call, in_order, parse
+from holdfast.verify.power.trace.disk import PAGE_BYTES, Disk
+from holdfast.verify.power.trace.operations import Kind, Operation, Sync, Write
+from holdfast.verify.power.trace.replay import CallReplay
+from holdfast.verify.power.trace.tree import Base, copy_base
+from holdfast.verify.proof import await_true
 
 _STRING_BYTES_MAX: Final = 16 * 1024 * 1024
 _END_TIMEOUT_S: Final = 20.0
@@ -151,9 +150,9 @@ class Recorder:
     def _is_whole(self) -> bool:
         """A tracer ends after the last process that it traces; then its files are whole."""
         mark = os.fsencode(self._scratch / "trace-")
-        table = reaper.all_processes()
-        tracers = {p.pid for p in table if p.state not in "ZX" and mark in _command_of(p.pid)}
-        return tracers <= {_tracer_of(process.pid) for process in table}
+        table = all_processes()
+        tracers = {p.pid for p in table if p.state not in "ZX" and mark in command_line(p.pid)}
+        return tracers <= {int(status(each.pid).get("TracerPid", "0")) for each in table}
 
 
 def clock_offset_ns() -> int:
@@ -169,22 +168,6 @@ def clock_offset_ns() -> int:
         after = time.monotonic_ns()
         looks.append((after - before, real - (before + after) // 2))
     return min(looks)[1]
-
-
-def _command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _tracer_of(pid: int) -> int:
-    """Who traces a process; 0 where nobody does, or it is gone."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("TracerPid:"):
-                return int(line.split()[1])
-    return 0
 
 
 def _part_done(operation: Operation, paths: Mapping[int, Path]) -> Operation:

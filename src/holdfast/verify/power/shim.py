@@ -7,7 +7,6 @@ systems that commit every name with any fsync, as ext4 and xfs do.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import stat
@@ -19,13 +18,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.errors import FaultNotProven, VerifyError
+from holdfast.linux import is_gone, is_within, memory_map, open_files, open_flags, users_of
+from holdfast.verify import shims
 from holdfast.verify.blocks import Block
-from holdfast.verify.engines.protocol import Evidence
-from holdfast.verify.engines.rundir import RunDir
-from holdfast.verify.faults import shims
-from holdfast.verify.faults.process import users_of
-from holdfast.verify.faults.shims.shared import shared_file
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.proof import Evidence
+from holdfast.verify.rundir import RunDir
+from holdfast.verify.shims.shared import shared_file
 
 _PATH_BYTES: Final = 4096
 _CUT, _SYNCED, _UNSEEN, _REFUSE, _REFUSED = range(5)
@@ -250,22 +249,14 @@ def _make(path: Path, name: _Name, content: Path) -> None:
 
 def _check_process(pid: int, directory: str) -> None:
     """Whether all that this process writes there is seen; a process that just ended is none."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        if "/power-" not in Path(f"/proc/{pid}/maps").read_text():
+    if b"/power-" not in memory_map(pid) and not is_gone(pid):
+        raise FaultNotProven(
+            f"power cut (shim): process {pid} works there and ignores the preload: it is "
+            "statically linked, or was not started under this supply"
+        )
+    for descriptor, name in open_files(pid):
+        if is_within(name, directory) and open_flags(pid, descriptor) & os.O_DSYNC:
             raise FaultNotProven(
-                f"power cut (shim): process {pid} works there and ignores the preload: it is "
-                "statically linked, or was not started under this supply"
+                f"power cut (shim): process {pid} has a file open with O_DSYNC, which this "
+                "mechanism does not follow"
             )
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            if os.readlink(entry).startswith(directory) and _syncs_by_itself(pid, entry.name):  # noqa: PTH115
-                raise FaultNotProven(
-                    f"power cut (shim): process {pid} has a file open with O_DSYNC, which this "
-                    "mechanism does not follow"
-                )
-
-
-def _syncs_by_itself(pid: int, descriptor: str) -> bool:
-    for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
-        if line.startswith("flags:"):
-            return bool(int(line.split()[1], 8) & os.O_DSYNC)
-    return False

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import VerifyError
-from holdfast.verify.engines.template import cache_dir
-from holdfast.verify.faults.shims import build
 from holdfast.verify.instrument import Launch
+from holdfast.verify.rundir import cache_dir
+from holdfast.verify.shims import build
 
 PRELOAD: Final = "LD_PRELOAD"
 

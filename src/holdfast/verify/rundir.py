@@ -8,12 +8,11 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.errors import VerifyError
-from holdfast.linux import file_system_of
-from holdfast.verify.engines import reaper
-from holdfast.verify.engines.providers import Storage
+from holdfast.linux import file_system_of, read_process
+from holdfast.verify import reaper
 
 DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
 """Environment variable that names a directory on a real disk."""
@@ -21,6 +20,9 @@ DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
 IN_MEMORY: Final = ("tmpfs", "ramfs")
 """Types of file systems that do not outlive the power."""
 _EXIT_TIMEOUT_S: Final = 15.0
+
+Storage = Literal["memory", "disk"] | Path
+"""Where data directories are made: on tmpfs (fast, survives SIGKILL), on a disk, or in there."""
 
 
 class RunDir:
@@ -59,6 +61,12 @@ class RunDir:
     def environment(self) -> dict[str, str]:
         """Our environment, with the word that ties a process to this directory."""
         return {**os.environ, reaper.HELD_VARIABLE: str(self.path)}
+
+
+def cache_dir() -> Path:
+    """The directory of this package in the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "holdfast"
 
 
 def _new_path(root: Path) -> Path:
@@ -107,7 +115,7 @@ class _ReaperLink:
         self._say(f"hold {run_dir}", keep_for=run_dir)
 
     def know(self, run_dir: str, pid: int) -> None:
-        process = reaper.read_process(pid)
+        process = read_process(pid)
         if process:
             self._say(f"pid {pid} {process.started} {run_dir}", keep_for=run_dir)
 
@@ -141,7 +149,7 @@ class _ReaperLink:
 
     def _begin(self) -> None:
         self._owner = os.getpid()
-        me = reaper.read_process(self._owner)
+        me = read_process(self._owner)
         command = [sys.executable, "-I", "-S", reaper.__file__]
         listen, self._pipe = os.pipe()
         actions = [

@@ -1,0 +1,193 @@
+"""Child processes of the kit: how one is started or forked, heard in bounded time, and ended.
+
+What a child says to its parent goes through a pipe of its own, one JSON value a line: its standard
+output is for the store under test, which may print, and its disk may be full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO, Any, Final, NoReturn
+
+from holdfast.linux import threads
+from holdfast.verify.instrument import Instrument, Launch
+
+_CHUNK_BYTES: Final = 1 << 20
+_WORDS_MAX: Final = 4000
+
+
+def send(pipe: int, value: object) -> None:
+    """One line, at once: SIGKILL loses none that was written."""
+    # ASCII: a lone surrogate in an error's words has no other way into a pipe.
+    rest = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+    while rest:
+        rest = rest[os.write(pipe, rest) :]
+
+
+class Inbox:
+    """The parent's end of a pipe: the lines that came, whole; half a line waits for its end."""
+
+    def __init__(self, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self.pipe = pipe
+        self.ended = False
+        """Whether nobody can say anything any more, and all that was said has been taken."""
+        self._rest = b""
+
+    def fileno(self) -> int:
+        """Where it can be waited for."""
+        return self.pipe
+
+    def take(self) -> list[Any]:
+        """What was said since the last time; never waits."""
+        said: list[Any] = []
+        with contextlib.suppress(BlockingIOError):
+            while not self.ended:
+                chunk = os.read(self.pipe, _CHUNK_BYTES)
+                self.ended = not chunk
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                said.extend(json.loads(line) for line in lines)
+        return said
+
+    def next(self, within_s: float) -> list[Any]:
+        """What is said next, at least one line; nothing where none comes in time, or ever."""
+        deadline = time.monotonic() + within_s
+        said = self.take()
+        while not said and not self.ended and is_readable(self.pipe, deadline - time.monotonic()):
+            said = self.take()
+        return said
+
+    def rest(self, within_s: float) -> list[Any]:
+        """All that is said until the end, or in that time; see `ended`."""
+        deadline = time.monotonic() + within_s
+        said = []
+        while new := self.next(deadline - time.monotonic()):
+            said += new
+        return said
+
+    def close(self) -> None:
+        """What is said now is not heard."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+        self.pipe, self.ended = -1, True
+
+
+def is_readable(descriptor: int, within_s: float | None) -> bool:
+    """Whether something can be read there in that time; a pidfd can once its process has ended."""
+    waiting = select.poll()  # unlike select() for any number of open files
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(None if within_s is None else max(0.0, within_s) * 1000))
+
+
+def start(
+    module: str,
+    *arguments: str,
+    log: IO[bytes],
+    pass_fds: Sequence[int] = (),
+    instruments: Iterable[Instrument] = (),
+) -> subprocess.Popen[bytes]:
+    """A new process that runs a module of ours and finds all that this one can import."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    # numpy's linear algebra starts a thread for each further core when it is imported, and a
+    # process that has threads cannot be forked.
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+    launch = Launch((sys.executable, "-m", module, *arguments), environment).under(instruments)
+    return subprocess.Popen(  # noqa: S603 - our own module
+        launch.command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        pass_fds=pass_fds,
+        start_new_session=True,  # Ctrl-C is for the parent, which then ends its children
+        env=launch.environment,
+    )
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Have these modules, as far as they can be had by name, and share them with every fork."""
+    for name in names:
+        with contextlib.suppress(Exception):  # a client that needs it is going to tell why not
+            importlib.import_module(name)
+    gc.freeze()  # what is shared with every fork is not written to by a collection in one
+
+
+def can_fork() -> bool:
+    """Whether this process is alone: a thread does not come along, and may hold a lock for ever."""
+    return len(threads(os.getpid())) == 1
+
+
+def fork() -> int:
+    """A child of this process, as `os.fork` has it."""
+    with warnings.catch_warnings():
+        # From 3.12 on Python warns where a process with threads is forked; see `Child`.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+class Child:
+    """A fork of this process that does one piece of work and says what comes of it.
+
+    Only a fork can do what no new process could import, such as a lambda over a fixture. It runs
+    nothing but that work, whatever threads the parent has, and leaves by `_exit`: nothing that
+    belongs to the parent is closed or flushed twice.
+    """
+
+    def __init__(
+        self, work: Callable[[Callable[[object], None]], object], *, life_s: float = 0.0
+    ) -> None:
+        """`work` gets the function that says something. An error of it is said as `error`.
+
+        It lives no longer than `life_s`, where that is given.
+        """
+        pipe, theirs = os.pipe()
+        self.pid = fork()
+        if not self.pid:
+            os.close(pipe)
+            _live(work, theirs, life_s)
+        os.close(theirs)
+        self.inbox = Inbox(pipe)
+        self._code: int | None = None
+
+    def outcome(self, within_s: float) -> tuple[list[Any], int]:
+        """All that it says and its exit code; killed where it does not end in time."""
+        said = self.inbox.rest(within_s)
+        code = self.end()
+        self.inbox.close()
+        return said, code
+
+    def end(self) -> int:
+        """Its exit code; it is killed if it may still have something to say."""
+        if self._code is None:
+            if not self.inbox.ended:
+                os.kill(self.pid, signal.SIGKILL)
+            _, status = os.waitpid(self.pid, 0)
+            self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+def _live(work: Callable[[Callable[[object], None]], object], pipe: int, life_s: float) -> NoReturn:
+    """The whole life of a child; nothing may pass into the parent's code."""
+    code = 1
+    try:
+        gc.freeze()  # the parent's garbage is not ours to collect: it may hold connections
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, life_s)
+        work(lambda value: send(pipe, value))
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
+        with contextlib.suppress(OSError):
+            send(pipe, {"error": f"{type(error).__name__}: {error}"[:_WORDS_MAX]})
+    finally:
+        os._exit(code)

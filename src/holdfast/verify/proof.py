@@ -1,0 +1,35 @@
+"""What proves that a fault landed: its evidence, and a bounded wait until that is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_POLL_S: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Proof that a `fault` landed: what was `seen` after it, in words, and as `facts`."""
+
+    fault: str
+    seen: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:
+    """Ask every millisecond until the condition holds; False where it did not in that time.
+
+    An OSError of the condition counts as "not yet": nobody listens, or the link broke.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(OSError):
+            if condition():
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_s)
