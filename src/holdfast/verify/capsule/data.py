@@ -97,7 +97,7 @@ def check_code(file: Path) -> None:
     import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
 
     schema = resources.files("holdfast.backends.sqlite") / "schema"
-    ours = "".join(one.read_text() for one in schema.iterdir() if one.name.endswith(".sql"))
+    known = "".join(one.read_text() for one in schema.iterdir() if one.name.endswith(".sql"))
     asked = "SELECT name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
@@ -106,7 +106,7 @@ def check_code(file: Path) -> None:
         raise EngineFailed(f"SQLite cannot read it: {error}") from error
     finally:
         connection.close()
-    foreign = [name for name, sql in rows if sql not in ours]
+    foreign = [name for name, sql in rows if sql not in known]
     if foreign:
         raise EngineFailed(f"it has code of its own, which was not run: {foreign[0]!r}")
 
