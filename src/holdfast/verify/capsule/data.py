@@ -1,4 +1,9 @@
-"""The data of an engine, out into files and back under the engine of today."""
+"""The data of an engine, out into files and back under the engine of today.
+
+What is brought back may come from anybody. An SQL dump and an append-only file are programs: the
+first runs as a role that may do nothing outside its own database, the second on a Redis without the
+commands that reach beyond its data. A trigger runs inside SQLite: only those of our own schema do.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines import Engine
@@ -20,6 +27,7 @@ _DUMP: Final = "dump.sql"
 _PLACES: Final = "/usr/lib/postgresql/*/bin/pg_dump"
 _SECRET_LINES: Final = re.compile(rb"^\\(un)?restrict .*\n", re.MULTILINE)
 """What newer pg_dumps write for psql alone, with a new secret every time."""
+_ROLE: Final = "capsule"
 _LEFT_OUT: Final = ("-shm", ".pid", ".lock")
 
 
@@ -34,19 +42,25 @@ def keep(engine: Engine) -> tuple[str, dict[str, bytes]]:
     return "files", _files_in(engine.data_dir)
 
 
-def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> None:
-    """Put the data into a fresh engine; it runs on them afterwards.
+def locked(kind: str) -> dict[str, str]:
+    """Settings under which data from anybody are loaded; `REPLICAOF` and the like are no data."""
+    if kind not in ("redis", "valkey"):
+        return {}
+    beyond = ("CONFIG", "MODULE", "DEBUG", "REPLICAOF", "SLAVEOF", "MIGRATE")
+    return {"rename-command": " ".join(f'{name} ""' for name in beyond)}
+
+
+def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> str:
+    """Put the data into a fresh engine; it runs on them afterwards. The URL to open them by.
 
     `EngineFailed` where it does not come up on them.
     """
     if form == "sql":
-        with postgres_connection(engine.url) as connection:
-            connection.execute(files[_DUMP])
-        return
+        return _run_dump(engine, files[_DUMP])
     engine.stop()
     folder = engine.data_dir
     if folder is None:
-        raise EngineMissing(f"the files of {engine.kind} from {engine.provider} are not ours")
+        raise EngineMissing(f"{engine.kind} from {engine.provider} shows its files to nobody")
     for old in sorted(folder.rglob("*"), reverse=True):
         old.rmdir() if old.is_dir() else old.unlink()
     for name, data in files.items():
@@ -54,6 +68,47 @@ def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
     engine.start()
+    return engine.url
+
+
+def _run_dump(engine: Engine, dump: bytes) -> str:
+    """By a role that owns a database and nothing else: a dump can run no program and read no file.
+
+    The store uses it too, since triggers of the dump run as whoever writes.
+    """
+    import psycopg  # noqa: PLC0415 - as in drivers
+
+    with postgres_connection(engine.url) as connection:
+        connection.execute(f"CREATE ROLE {_ROLE} LOGIN")
+        connection.execute(f"CREATE DATABASE {_ROLE} OWNER {_ROLE} TEMPLATE template0")
+    place = urlsplit(engine.url)
+    host = place.netloc.rpartition("@")[2]
+    url = place._replace(netloc=f"{_ROLE}@{host}", path=f"/{_ROLE}").geturl()
+    try:
+        with postgres_connection(url) as connection:
+            connection.execute(dump)
+    except psycopg.Error as error:
+        raise EngineFailed(f"the dump cannot be run: {error}") from error
+    return url
+
+
+def check_code(file: Path) -> None:
+    """`EngineFailed` where a SQLite file has a trigger or view that no schema of ours has."""
+    import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
+
+    schema = resources.files("holdfast.backends.sqlite") / "schema"
+    known = "".join(one.read_text() for one in schema.iterdir() if one.name.endswith(".sql"))
+    asked = "SELECT name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
+    connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        rows: list[Any] = list(connection.execute(asked))
+    except apsw.Error as error:
+        raise EngineFailed(f"SQLite cannot read it: {error}") from error
+    finally:
+        connection.close()
+    foreign = [name for name, sql in rows if sql not in known]
+    if foreign:
+        raise EngineFailed(f"it has code of its own, which was not run: {foreign[0]!r}")
 
 
 def copy_of(file: Path) -> bytes:
@@ -75,7 +130,7 @@ def copy_of(file: Path) -> bytes:
 
 def _files_in(folder: Path | None) -> dict[str, bytes]:
     if folder is None:
-        raise EngineMissing("the files of this engine are not ours to keep: keep an export")
+        raise EngineMissing("the files of this engine cannot be reached: keep an export")
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

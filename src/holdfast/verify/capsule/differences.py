@@ -77,7 +77,7 @@ def _by_place(session: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """By number where the store gives one, otherwise by position."""
     return {
         f"message {message.get('seq', number)}": message
-        for number, message in enumerate(session["messages"], 1)
+        for number, message in enumerate(session.get("messages", ()), 1)
     }
 
 

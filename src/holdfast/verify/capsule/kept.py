@@ -1,11 +1,18 @@
-"""The directory of a capsule: written once, checked whenever it is read."""
+"""The directory of a capsule: written once, checked whenever it is read.
+
+A capsule is data, whoever made it: nothing in it names a path outside it or code to be run, and
+what it unpacks to has a bound.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import lzma
-from collections.abc import Mapping
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +23,26 @@ VERSION: Final = 1
 MANIFEST: Final = "capsule.json"
 CAPSULE_BYTES_MAX: Final = 1_000_000
 """A repository carries it for ever, so it is small: choose fewer sessions."""
+UNPACKED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of all files of a capsule together."""
+_UNPACKING_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What the decompressor itself may take; it needs half of that for what `write` made."""
 _XZ: Final = ".xz"
+_NAME: Final = re.compile(r"(\w[\w.-]*/)*\w[\w.-]*(?<!-journal)", re.ASCII)
+"""Of a file. SQLite deletes a file of any path that a rollback journal names, so none is taken."""
+_KINDS: Final = {"files": ("sqlite", "redis", "valkey"), "sql": ("postgres",)}
+_ONE_FILE: Final = {"sql": "dump.sql", "export": "export.jsonl"}
+_TYPES: Final = {
+    "target": str,
+    "form": str,
+    "holdfast": str,
+    "engine": dict,
+    "namespace": str,
+    "about": str,
+    "sessions": list,
+    "retries": list,
+    "files": dict,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +107,100 @@ def read(folder: Path) -> tuple[Capsule, dict[str, bytes]]:
         raise FormatTooNew(
             f"{folder}: capsule version {version!r}; this release reads {VERSION}. Upgrade"
         )
+    for wrong in _wrong_with(value):
+        raise VerifyError(f"{folder / MANIFEST} is no capsule's: {wrong}")
     names = {each.name for each in fields(Capsule)}
     capsule = Capsule(**{name: item for name, item in value.items() if name in names})
-    files = {}
+    files: dict[str, bytes] = {}
     for name, wanted in value["files"].items():
-        place = folder / "data" / name
-        data = place.read_bytes() if place.exists() else b""
+        data = _bytes_of(folder, name)
         if hashlib.sha256(data).hexdigest() != wanted:
-            raise VerifyError(f"{place} is missing, or not what the capsule was made with")
-        packed = name.endswith(_XZ)
-        files[name.removesuffix(_XZ)] = lzma.decompress(data) if packed else data
+            raise VerifyError(
+                f"{folder / 'data' / name} is missing, or not what the capsule was made with"
+            )
+        room = UNPACKED_BYTES_MAX - sum(map(len, files.values()))
+        files[name.removesuffix(_XZ)] = _unpacked(name, data, room)
+    if (needed := _ONE_FILE.get(capsule.form)) and needed not in files:
+        raise VerifyError(f"{folder} has no {needed}")
     return capsule, files
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
+    place = folder / MANIFEST
     try:
-        value = json.loads((folder / MANIFEST).read_text("ascii"))
+        value = json.loads(_regular(place).decode("ascii"))
     except OSError as error:
         raise UsageError(f"{folder} is no capsule: {error}") from error
-    except ValueError as error:
-        raise VerifyError(f"{folder / MANIFEST} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise VerifyError(f"{place} cannot be read: {error}") from error
     if not isinstance(value, dict):
-        raise VerifyError(f"{folder / MANIFEST} is no capsule's")
+        raise VerifyError(f"{place} is no capsule's")
     return value
+
+
+def _wrong_with(value: Mapping[str, Any]) -> Iterator[str]:
+    """What no release wrote, in words; only the first can be relied on."""
+    for name, kind in _TYPES.items():
+        if not isinstance(value.get(name), kind):
+            yield f"{name} must be a {kind.__name__}"
+    form, engine = value["form"], value["engine"]
+    if form not in _KINDS and form != "export":
+        yield f"no form {form!r}"
+    if not all(isinstance(word, str) for word in engine.values()):
+        yield "engine has words only"
+    if form in _KINDS and engine.get("kind") not in _KINDS[form]:
+        yield f"{form} of {engine.get('kind')!r}"
+    if not all(_NAME.fullmatch(name) for name in value["files"]):
+        yield "the name of a file is a plain path inside it"
+    if not all(_is_session(one) for one in value["sessions"]):
+        yield "a session has a name and messages"
+    if not all(_is_session(one) for one in value["retries"]):
+        yield "a retry has the name of a session"
+
+
+def _is_session(one: object) -> bool:
+    if not isinstance(one, dict) or not isinstance(one.get("session"), str):
+        return False
+    messages, damaged = one.get("messages", []), one.get("damaged", [])
+    return (
+        isinstance(messages, list)
+        and isinstance(damaged, list)
+        and all(isinstance(message, dict) for message in messages)
+    )
+
+
+def _bytes_of(folder: Path, name: str) -> bytes:
+    """Of a file inside a capsule: no link leads out of it. Nothing where there is none."""
+    place = folder / "data" / name
+    if place.resolve() != folder.resolve() / "data" / name:
+        raise VerifyError(f"{place} is a link; a capsule has none")
+    try:
+        return _regular(place)
+    except OSError:
+        return b""
+
+
+def _regular(place: Path) -> bytes:
+    """All of a file within the bound; a pipe or a device holds nobody up."""
+    with os.fdopen(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise VerifyError(f"{place} is no file")
+        data = file.read(CAPSULE_BYTES_MAX + 1)
+    if len(data) > CAPSULE_BYTES_MAX:
+        raise VerifyError(f"{place} is longer than {CAPSULE_BYTES_MAX:,} bytes")
+    return data
+
+
+def _unpacked(name: str, data: bytes, room: int) -> bytes:
+    if not name.endswith(_XZ):
+        return data
+    unpacker = lzma.LZMADecompressor(memlimit=_UNPACKING_BYTES_MAX)
+    try:
+        plain = unpacker.decompress(data, max_length=room + 1)
+    except lzma.LZMAError as error:
+        raise VerifyError(f"{name} cannot be unpacked: {error}") from error
+    if len(plain) > room:
+        raise VerifyError(f"the capsule unpacks to more than {UNPACKED_BYTES_MAX:,} bytes")
+    if not unpacker.eof:
+        raise VerifyError(f"{name} was cut short")
+    return plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,15 +14,18 @@ from urllib.parse import unquote, urlsplit
 from holdfast._version import __version__
 from holdfast.connection import connect
 from holdfast.errors import (
+    Damaged,
     EngineFailed,
     EngineMissing,
     FormatTooNew,
+    NotApplied,
+    OutcomeUnknown,
     StorageWarning,
     UsageError,
 )
 from holdfast.model import Durability
 from holdfast.verify import spec as names
-from holdfast.verify.adapters import plain
+from holdfast.verify.adapters import frameworks, plain
 from holdfast.verify.capsule import data, kept, seeded
 from holdfast.verify.capsule.differences import Difference, compare
 from holdfast.verify.capsule.kept import Capsule
@@ -34,6 +38,8 @@ _FAMILY: Final = {"valkey": "redis"}
 """Engines that read one another's files."""
 _EXPORT_ENGINE: Final = "sqlite"
 """Where an export is read, unless another is asked for."""
+VERIFY_S: Final = 120.0
+"""How long the engine of one capsule may run."""
 
 CapsuleStore = HoldfastStore | UserStore
 
@@ -197,6 +203,8 @@ def _report(folder: Path, capsule: Capsule, files: dict[str, bytes], today: Toda
             reader = f"{engine.kind} {engine.version}"
     except EngineFailed as error:
         return Report(str(folder), "differs", f"today's engine does not take it: {error}")
+    except (NotApplied, OutcomeUnknown, Damaged) as error:
+        return Report(str(folder), "differs", f"today's store does not take it: {error}")
     if found:
         return Report(str(folder), "differs", f"{len(found)} differences on {reader}", found)
     whole = f"{len(capsule.sessions)} sessions, {capsule.messages} messages"
@@ -258,23 +266,65 @@ def _brought(
             f"files of {wrote} are not for {kind}: keep an export to move between them"
         )
     config = today.config or capsule.engine.get("config")
-    target = today.target or (
-        kind if exported or capsule.target in names.HOLDFAST_TARGETS else capsule.target
-    )
-    with start_engine(kind, config=config, version=today.engine_version) as engine:
-        if not exported:
-            data.bring(engine, capsule.form, files)
-        with _opened(target, engine, capsule.namespace) as store:
+    target = today.target or (kind if exported else _own_target(capsule, kind))
+    with (
+        start_engine(
+            kind, config=config, version=today.engine_version, settings=data.locked(kind)
+        ) as engine,
+        _ended_after(VERIFY_S, engine),
+    ):
+        url = engine.url if exported else data.bring(engine, capsule.form, files)
+        if kind == "sqlite" and target == kind and not exported:
+            data.check_code(Path(unquote(urlsplit(url).path[1:])))
+        with _opened(target, engine, capsule.namespace, url) as store:
             if exported and isinstance(store, HoldfastStore):
-                # Not splitlines(): U+2028 may stand inside a line.
-                store.load(files[_EXPORT].decode().split("\n"))
+                _load(store, files[_EXPORT])
             yield engine, store
 
 
+def _own_target(capsule: Capsule, kind: str) -> str:
+    """The store that a capsule may name by itself; to import another one is to run its code."""
+    if capsule.target in names.HOLDFAST_TARGETS:
+        return kind
+    if frameworks.engine_of(capsule.target) is not None:
+        return capsule.target
+    raise UsageError(
+        f"{capsule.target!r} wrote it, and a capsule cannot make us import that. "
+        "Name the store to read it with: --target"
+    )
+
+
+def _load(store: HoldfastStore, export: bytes) -> None:
+    try:
+        # Not splitlines(): U+2028 may stand inside a line.
+        store.load(export.decode().split("\n"))
+    except (UsageError, ValueError) as error:
+        raise EngineFailed(str(error)) from error
+
+
 @contextlib.contextmanager
-def _opened(target: str, engine: Engine, namespace: str) -> Iterator[CapsuleStore]:
+def _ended_after(seconds: float, engine: Engine) -> Iterator[None]:
+    """Kill a server whose data keep it busy for ever; what waits for it then gets an error."""
+    end = getattr(engine, "kill", None)
+    if end is None:
+        yield
+        return
+    alarm = threading.Timer(seconds, end)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
+
+
+@contextlib.contextmanager
+def _opened(
+    target: str, engine: Engine, namespace: str, url: str | None = None
+) -> Iterator[CapsuleStore]:
     """The store of a target, holdfast's or a user's."""
     spec = names.TargetSpec(target, engine=names.view_of(engine), namespace=namespace)
+    spec = spec.at(url or engine.url)
     if spec.is_holdfast:
         with connect(spec.url, namespace=namespace, require=Durability.MEMORY) as store:
             yield HoldfastStore(store)

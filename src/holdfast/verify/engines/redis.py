@@ -127,13 +127,13 @@ class RedisReplica(RedisEngine):
 
 
 def redis_arguments(settings: Mapping[str, str]) -> list[str]:
-    """Settings as arguments; Redis 6 takes one pair of `save` points at a time."""
+    """Settings as arguments; Redis 6 takes one pair of `save` points or of names at a time."""
     arguments: list[str] = []
     for name, value in settings.items():
         words = shlex.split(value) or [""]
-        if name == "save" and words != [""]:
+        if name in ("save", "rename-command") and words != [""]:
             pairs = [words[at : at + 2] for at in range(0, len(words), 2)]
-            arguments += [word for pair in pairs for word in ("--save", *pair)]
+            arguments += [word for pair in pairs for word in (f"--{name}", *pair)]
         else:
             arguments += [f"--{name}", *words]
     return arguments

@@ -1,0 +1,290 @@
+"""Capsules are data: one from somebody who hates you runs nothing, and reaches nothing outside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import random
+import shutil
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.errors import VerifyError
+from holdfast.verify.capsule import kept, work
+
+CAPSULES = Path(__file__).parents[2] / "capsules" / "0.1.0"
+Change = Callable[[dict[str, Any]], object]
+
+
+def copy_of(name: str, folder: Path) -> Path:
+    shutil.copytree(CAPSULES / name, folder / name)
+    return folder / name
+
+
+def put(folder: Path, file: str, data: bytes) -> None:
+    """Replace a file of a capsule, and its sum."""
+    place = folder / "data" / file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(data)
+    change(folder, lambda value: value["files"].update({file: hashlib.sha256(data).hexdigest()}))
+
+
+def change(folder: Path, how: Change) -> None:
+    manifest = folder / "capsule.json"
+    value = json.loads(manifest.read_text())
+    how(value)
+    manifest.write_text(json.dumps(value))
+
+
+def verify(folder: Path, *words: str) -> Result:
+    done = CliRunner().invoke(main, ["capsule", "verify", str(folder), *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def unpacked(folder: Path, file: str) -> bytes:
+    return lzma.decompress((folder / "data" / f"{file}.xz").read_bytes())
+
+
+PROGRAM = "COPY (SELECT 1) TO PROGRAM 'touch {mark}';"
+CODE = {
+    "program": PROGRAM,
+    "as superuser": f"RESET ROLE; RESET SESSION AUTHORIZATION; {PROGRAM}",
+    "file": "COPY (SELECT 1) TO '{mark}';",
+    "trigger": f"""
+        CREATE FUNCTION holdfast.ran() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN {PROGRAM} RETURN NEW; END $$;
+        CREATE TRIGGER ran BEFORE INSERT ON holdfast.messages
+            FOR EACH ROW EXECUTE FUNCTION holdfast.ran();""",
+    "event trigger": f"""
+        CREATE FUNCTION holdfast.ran() RETURNS event_trigger LANGUAGE plpgsql AS
+            $$ BEGIN {PROGRAM} END $$;
+        CREATE EVENT TRIGGER ran ON ddl_command_start EXECUTE FUNCTION holdfast.ran();""",
+}
+
+
+@pytest.mark.parametrize("code", CODE.values(), ids=CODE)
+def test_a_dump_runs_no_program(tmp_path: Path, code: str):
+    # Where the server's own user may write: it must be the rights that stop it.
+    mark = Path("/tmp") / f"holdfast-ran-{os.urandom(8).hex()}"
+    folder = copy_of("postgres-15", tmp_path)
+    dump = unpacked(folder, "dump.sql") + code.format(mark=mark).encode()
+    put(folder, "dump.sql.xz", lzma.compress(dump))
+    done = verify(folder)
+    assert not mark.exists()
+    assert done.exit_code == 1
+    assert "permission denied" in done.output or "must be superuser" in done.output
+
+
+def test_a_dump_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(work, "VERIFY_S", 2.0)
+    folder = copy_of("postgres-15", tmp_path)
+    forever = (
+        b"DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN END; "
+        b"END LOOP; END $$;"
+    )
+    put(folder, "dump.sql.xz", lzma.compress(forever))
+    begin_s = time.monotonic()
+    assert verify(folder).exit_code == 1
+    assert time.monotonic() - begin_s < 50, "one sleep of the dump is longer"
+
+
+def commands(*lines: str) -> bytes:
+    """Commands as an append-only file has them."""
+    words = [line.split() for line in lines]
+    return b"".join(
+        b"*%d\r\n" % len(line) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in line)
+        for line in words
+    )
+
+
+@pytest.mark.parametrize("name", ["redis-6.2-aof", "redis-7.0-aof"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("CONFIG SET dir {outside}", "SET a 1", "SAVE"),
+        ("MODULE LOAD {outside}/evil.so",),
+        ("REPLICAOF 127.0.0.1 1",),
+        ("MIGRATE 127.0.0.1 1 a 0 1000",),
+    ],
+    ids=["config", "module", "replica", "migrate"],
+)
+def test_an_append_only_file_reaches_nothing_beyond_its_data(
+    tmp_path: Path, name: str, lines: tuple[str, ...]
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    outside.chmod(0o777)
+    folder = copy_of(name, tmp_path)
+    [file] = list((folder / "data").rglob("*.aof.xz"))
+    tail = commands("SELECT 0", *(line.format(outside=outside) for line in lines))
+    data = lzma.decompress(file.read_bytes()) + tail
+    put(folder, str(file.relative_to(folder / "data")), lzma.compress(data))
+    done = verify(folder)
+    assert list(outside.iterdir()) == []
+    assert done.exit_code == 1, done.output
+    assert "today's engine does not take it" in done.output
+    assert "unknown command" in done.output.lower(), "it was stopped by what is locked"
+
+
+def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path):
+    """A recursive query in a trigger would keep an append busy for ever."""
+    folder = copy_of("sqlite-schema-3", tmp_path)
+    file = tmp_path / "memory.db"
+    file.write_bytes(unpacked(folder, "memory.db"))
+    connection = apsw.Connection(str(file))
+    connection.execute(
+        "CREATE TRIGGER busy BEFORE INSERT ON messages BEGIN SELECT count(*) FROM (WITH RECURSIVE "
+        "c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c); END"
+    )
+    connection.close()
+    put(folder, "memory.db.xz", lzma.compress(file.read_bytes()))
+    done = verify(folder)
+    assert done.exit_code == 1
+    assert "code of its own, which was not run: 'busy'" in done.output
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil", "/evil", "a/../../evil", "a//evil", "./evil", "..", "", ".", "a/..", "evil\0", "e\nvil",
+        "memory.db-journal", "memory.db-journal.xz/..",
+    ],
+)  # fmt: skip
+def test_the_name_of_a_file_leads_nowhere_else(tmp_path: Path, name: str):
+    folder = copy_of("sqlite", tmp_path)
+    change(folder, lambda value: value["files"].update({name: hashlib.sha256(b"").hexdigest()}))
+    with pytest.raises(VerifyError, match="plain path"):
+        kept.read(folder)
+    assert verify(folder).exit_code == 4
+
+
+def test_links_pipes_and_devices_are_no_files_of_a_capsule(tmp_path: Path):
+    (tmp_path / "secret").write_text("secret")
+    for number, make in enumerate(
+        (
+            lambda place: place.symlink_to(tmp_path / "secret"),
+            lambda place: place.symlink_to("/dev/zero"),
+            os.mkfifo,
+            os.mkdir,
+        )
+    ):
+        folder = copy_of("sqlite", tmp_path / str(number))
+        put(folder, "more", b"secret")
+        (folder / "data" / "more").unlink()
+        make(folder / "data" / "more")
+        assert verify(folder).exit_code == 4
+    folder = copy_of("sqlite", tmp_path / "folder")
+    (folder / "data").rename(tmp_path / "elsewhere")
+    (folder / "data").symlink_to(tmp_path / "elsewhere")
+    assert verify(folder).exit_code == 4
+
+
+def test_what_unpacks_to_gigabytes_is_refused_within_its_bound(tmp_path: Path):
+    folder = copy_of("sqlite", tmp_path)
+    zeros = lzma.LZMACompressor(preset=1)
+    block = bytes(1 << 24)
+    put(folder, "memory.db.xz", b"".join(zeros.compress(block) for _ in range(64)) + zeros.flush())
+    tracemalloc.start()
+    try:
+        with pytest.raises(VerifyError, match="unpacks to more than"):
+            kept.read(folder)
+        assert tracemalloc.get_traced_memory()[1] < 4 * kept.UNPACKED_BYTES_MAX
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_capsule_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "evil.py").write_text(
+        f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    folder = copy_of("redis-7.0-rdb", tmp_path)
+    change(folder, lambda value: value.update(target="evil:target"))
+    done = verify(folder)
+    assert (done.exit_code, (tmp_path / "ran").exists()) == (2, False)
+    assert "--target" in done.output
+    done = verify(folder, "--target", "evil:target")
+    assert (done.exit_code, (tmp_path / "ran").exists()) == (4, True), "the user named it"
+
+
+def test_a_session_that_could_not_be_read_then_and_can_now_is_a_difference(tmp_path: Path):
+    folder = copy_of("sqlite", tmp_path)
+
+    def unreadable(value: dict[str, Any]) -> None:
+        value["sessions"][0] = {"session": value["sessions"][0]["session"], "error": "Damaged: x"}
+
+    change(folder, unreadable)
+    done = verify(folder)
+    assert (done.exit_code, "was not there" in done.output) == (1, True), done.output
+
+
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 2**63, 1e308, "", "\0", "x" * 10_000, "\ud800", [], {}, [[]], {"a": 1}, [None], "../x",
+    "redis", "sqlite", "files", "sql", "export",
+)  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) inside a value."""
+    keys: Any = value if isinstance(value, dict) else range(len(value))
+    found = [(value, key) for key in keys]
+    for _, key in tuple(found):
+        if isinstance(value[key], dict | list):
+            found += places(value[key])
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_capsule_with_anything_changed_ends_in_words(tmp_path: Path, first: int):
+    for seed in range(first, first + 20):
+        (tmp_path / str(seed)).mkdir()
+        attack(tmp_path / str(seed), seed)
+
+
+def attack(tmp_path: Path, seed: int) -> None:
+    """Whatever a manifest or a file says: an exit code of its own, no traceback, and it ends."""
+    chance = random.Random(seed)
+    folder = copy_of(chance.choice(("sqlite", "sqlite-schema-3", "export")), tmp_path)
+
+    def somewhere(value: dict[str, Any]) -> None:
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            container, key = chance.choice(places(value))
+            if isinstance(container, dict) and chance.random() < 0.2:
+                container.pop(key)
+            else:
+                container[key] = chance.choice(ODD)
+
+    if chance.random() < 0.6:
+        change(folder, somewhere)
+    else:
+        [file] = (folder / "data").glob("*.xz")
+        data = bytearray(lzma.decompress(file.read_bytes()))
+        for _ in range(chance.choice((1, 3, 50))):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        put(folder, file.name, lzma.compress(bytes(data)))
+    done = verify(folder)
+    assert done.exit_code in (0, 1, 2, 3, 4)
+    assert "Traceback" not in done.output
+
+
+def test_depth_and_size_of_a_manifest_have_a_bound(tmp_path: Path):
+    folder = copy_of("sqlite", tmp_path)
+    for text in (
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "9" * 10_000,
+        " " * (kept.CAPSULE_BYTES_MAX + 1),
+    ):
+        (folder / "capsule.json").write_text(text)
+        assert verify(folder).exit_code == 4
