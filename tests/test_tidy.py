@@ -40,7 +40,6 @@ FUNCTION_LINES_MAX = 60
 STILL_LONG = {
     "holdfast.backends.redis.statements": 461,
     "holdfast.cli": 494,
-    "holdfast.recall.memory_operations": 495,
     "holdfast.verify.faults.power.trace.replay": 476,
     "holdfast.verify.scenarios.lines": 473,
 }

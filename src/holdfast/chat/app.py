@@ -216,7 +216,7 @@ async def sign_in(given: shapes.SignIn, request: Request, service: Serving) -> R
 async def status(person: Somebody, store: Opened, service: Serving) -> Json:
     """What this setup keeps, and how far the index is behind for this person."""
     try:
-        lag: int | None = await store.index_lag(person.memory)
+        lag: int | None = await store.index_lag(person.memories)
     except HoldfastError:
         lag = None
     return Json(
@@ -328,13 +328,13 @@ async def search(given: shapes.Query, person: Writer, store: Opened) -> Json:
 
 
 @api.delete("/memories/{memory}", response_model=shapes.Erased)
-async def delete_memory(memory: str, person: Writer, store: Opened, service: Serving) -> Json:
-    """Take one memory out. The conversation that it comes from stays."""
+async def delete_memory(memory: int, person: Writer, store: Opened, service: Serving) -> Json:
+    """Erase one memory for good. The conversation that it comes from stays."""
     async with service.turns.alone(person):
-        dropped = await panel.delete_memory(store, person, memory)
-    if not dropped:
+        gone = panel.Gone().plus(await store.forget_memory(person.memories, memory))
+    if not gone.memories:
         raise HTTPException(404, "there is no such memory")
-    return Json(asdict(panel.Gone(memories=dropped)))
+    return Json(asdict(gone))
 
 
 @api.post("/forget-all", response_model=shapes.Erased)

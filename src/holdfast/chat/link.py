@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.chat import bounds
+from holdfast.chat.memories import move_old_memories
 from holdfast.connection import connect_async
 from holdfast.contract import AsyncStore
 from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied
@@ -83,6 +84,11 @@ class Link:
                     operation="connect",
                 ) from error
         self.risks = [str(warning.message) for warning in noticed]
+        try:
+            await move_old_memories(store)
+        except BaseException:
+            await store.close()
+            raise
         return store
 
     async def ready(self) -> Ready:
