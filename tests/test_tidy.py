@@ -166,6 +166,14 @@ def test_banned_words_are_not_used(file: Path):
     assert not found, found
 
 
+@pytest.mark.parametrize("file", FILES, ids=module_name)
+def test_prose_names_who_acts(file: Path):
+    """ "Another client", "by default": not "somebody", not "unless told"."""
+    if "verify" in file.parts or file.name == "group_commit.py":
+        return
+    assert not re.findall(r"(?i)\bsomebody\b|\bunless told\b", file.read_text("utf-8"))
+
+
 def defined(file: Path) -> Iterator[str]:
     """Names that a file defines; those of other libraries, such as `ast.walk`, are not ours."""
     yield file.stem

@@ -70,7 +70,7 @@ def _options(asked: Asked) -> list[str]:
 
 
 def check(asked: Asked) -> None:
-    """Refuse what would put somebody's memory before everybody."""
+    """Refuse what would show a person's memory to others."""
     if not is_loopback(asked.host) and not asked.token:
         raise UsageError(
             f"others can reach {asked.host}, so a token is needed: set HOLDFAST_CHAT_TOKEN or "

@@ -63,7 +63,7 @@ class Link:
 
     async def _connect(self) -> AsyncStore:
         options = self.options
-        # What a person has told is recalled, and recall follows that. Turns and the canary never are.
+        # Only memories are recalled, and recall indexes them. Turns and the canary never are.
         more: dict[str, Any] = {
             "embedder": options.embedder,
             "index": options.index,

@@ -177,7 +177,7 @@ class LongTerm(_Memory):
         All of one instant. Tool calls and their results come together or not at all. What
         neither a turn nor the summary covers is named in `.left_out`; older turns that do not
         fit are summarized first, in a record of their own. Memories are those of `scope`,
-        which is the session unless told. `count` counts the tokens of a text; without it they
+        by default the session. `count` counts the tokens of a text; without it they
         are estimated, rather too many.
         """
         from holdfast.recall import memory_operations, prompt_operations

@@ -183,7 +183,7 @@ def _serve(target: Target, number: int, work: Work, orders: int, answers: int) -
 
     code = 1
     try:
-        gc.freeze()  # the parent's garbage is not ours to collect: it may hold connections
+        gc.freeze()  # the parent's garbage must not be collected here: it may hold connections
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         client = Client(target)
         recorded = Recorded(client, number, lambda event: say(event_json(event)))
