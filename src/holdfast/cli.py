@@ -416,9 +416,9 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
     Needs no model and no network: answers come from what it was told before. With --model-url
     and --model a real model answers, with the context that the store makes.
     """
-    from holdfast.chat import command  # noqa: PLC0415 - the page loads when used
+    from holdfast.chat import serve  # noqa: PLC0415 - the page loads when used
 
-    ctx.exit(command.run(command.Asked(**asked)))
+    ctx.exit(serve.run(serve.Asked(**asked)))
 
 
 @main.command()

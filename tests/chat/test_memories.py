@@ -17,8 +17,8 @@ import holdfast
 from holdfast import Message, SessionState
 from holdfast.chat import panel
 from holdfast.chat.answers import Companion, is_there
-from holdfast.chat.memories import memory_of, move_old_memories
 from holdfast.chat.people import Person, new_token
+from holdfast.chat.person_memories import memory_of, move_old_memories
 from holdfast.chat.turns import Sent, Turns
 from holdfast.contract import AsyncStore
 
@@ -29,7 +29,7 @@ PLACE = "conversation-1"
 KILLED_MOVE = """
 import asyncio, os, signal, sys
 import holdfast
-from holdfast.chat.memories import move_old_memories
+from holdfast.chat.person_memories import move_old_memories
 from holdfast.contract import AsyncStore
 
 left = int(sys.argv[2])

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from holdfast.chat import bounds
 from holdfast.chat.companion import LIKELY, Told, reply
-from holdfast.chat.memories import memory_of
 from holdfast.chat.noticing import MEMORIES_PER_MESSAGE
 from holdfast.chat.people import Person
+from holdfast.chat.person_memories import memory_of
 from holdfast.contract import AsyncStore
 from holdfast.errors import HoldfastError
 from holdfast.model import Hit, Message, Recalled, Source

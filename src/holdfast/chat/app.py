@@ -21,9 +21,9 @@ from holdfast._version import __version__
 from holdfast.chat import bounds, panel, shapes
 from holdfast.chat.answers import Answerer
 from holdfast.chat.control import Control
-from holdfast.chat.guard import Guard, Rate
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
+from holdfast.chat.request_guard import Guard, Rate
 from holdfast.chat.turns import Saved, Sent, Turns, shown
 from holdfast.contract import AsyncStore
 from holdfast.errors import (

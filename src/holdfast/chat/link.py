@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.chat import bounds
-from holdfast.chat.memories import move_old_memories
+from holdfast.chat.person_memories import move_old_memories
 from holdfast.connection import connect_async
 from holdfast.contract import AsyncStore
 from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast import codec, operations
 from holdfast.chat import bounds
-from holdfast.chat.memories import memory_of, remember
 from holdfast.chat.people import NAME, Person
+from holdfast.chat.person_memories import memory_of, remember
 from holdfast.chat.turns import found, shown_memory
 from holdfast.commands import ERASED, MEMORIES
 from holdfast.contract import AsyncStore

@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"u/([0-9a-f]{32})/(?:(memory|memories)|s/([A-Za-z0-9_-
 """A name in the store: the person, then the scope of the memories or the conversation."""
 PEOPLE: Final = "u/"
 OLD_MEMORY: Final = "/memory"
-"""The end of the name of a session in which an earlier release kept memories; see `memories`."""
+"""The end of the name of a session in which an earlier release kept memories."""
 
 
 def new_token() -> str:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from holdfast.chat import bounds
 from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, is_there
-from holdfast.chat.memories import Memory, memory_of, remember
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
+from holdfast.chat.person_memories import Memory, memory_of, remember
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, EngineUnreachable, HoldfastError
 from holdfast.model import Ack, Hit, Message

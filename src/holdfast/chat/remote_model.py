@@ -15,7 +15,7 @@ import httpx
 
 from holdfast.chat import bounds
 from holdfast.chat.answers import Asked, Delta, Looked, Made, found_text, is_there, look
-from holdfast.chat.memories import Memory, remember
+from holdfast.chat.person_memories import Memory, remember
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Message
 
