@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from bench.figure import Figure, side_by_side
 from holdfast.verify import check
 from holdfast.verify.judge import Verdict
-from holdfast.verify.scenarios import CrashAtLine, lines
+from holdfast.verify.scenarios import CrashAtLine, crash_at_line
 
 POINTS = 200
 ROUNDS = 5
@@ -40,7 +40,7 @@ class Clock:
 
 def run() -> Iterator[Figure]:
     """Points per second, and what two new processes for a point would take."""
-    lines.POINTS_MAX = POINTS  # type: ignore[misc]
+    crash_at_line.POINTS_MAX = POINTS  # type: ignore[misc]
     clock = Clock()
     options = check.CheckOptions(faults=("crash-at-line",), promises=("loud",), seed=1)
     verdict = check.check(options, clock).verdict

@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -63,22 +64,28 @@ def main() -> None:
     """
 
 
-def store_options(command: Any) -> Any:
-    """--store and --namespace."""
-    command = click.option(
-        "--namespace", default="default", show_default=True, help="Which application's sessions."
-    )(command)
-    return click.option(
-        "--store",
-        "url",
-        envvar="HOLDFAST_STORE",
-        default="sqlite:///memory.db",
-        show_default=True,
-        help="URL of the store.",
-    )(command)
-
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+PORT: Final = click.IntRange(0, 65535)
+EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+LEVELS: Final = click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_file_option = click.option("--json", "json_file", type=FILE, help="Write JSON here.")
+store_option = click.option(
+    "--store",
+    "url",
+    envvar="HOLDFAST_STORE",
+    default="sqlite:///memory.db",
+    show_default=True,
+    help="URL of the store.",
+)
+namespace_option = click.option(
+    "--namespace", default="default", show_default=True, help="Which application's sessions."
+)
+embedder_option = click.option("--embedder", help="minilm (default) or wordllama.")
+index_option = click.option(
+    "--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine."
+)
 engine_option = click.option(
     "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."
 )
@@ -92,54 +99,44 @@ def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> It
 
 
 @main.command()
-@store_options
+@store_option
+@namespace_option
 @click.option("--prefix", default="", help="Only ids starting with this.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of results.")
 @json_option
 def sessions(url: str, namespace: str, prefix: str, limit: int | None, *, as_json: bool) -> None:
     """List live sessions, with their sizes and when they expire."""
     with opened(url, namespace) as store:
-        terminal.show_sessions((store.stat(name) for name in _names(store, prefix, limit)), as_json)
+        names = islice(_names(store, prefix), limit)
+        terminal.show_sessions((store.stat(name) for name in names), as_json)
 
 
-def _names(store: Store, prefix: str, limit: int | None) -> Iterator[str]:
+def _names(store: Store, prefix: str) -> Iterator[str]:
     after: str | None = None
-    left = limit
-    while left is None or left > 0:
-        page = store.sessions(prefix=prefix, after=after, limit=min(left or PAGE, PAGE))
-        if not page:
-            return
+    while page := store.sessions(prefix=prefix, after=after, limit=PAGE):
         yield from page
         after = page[-1]
-        left = None if left is None else left - len(page)
 
 
 @main.command()
 @click.argument("session")
-@store_options
+@store_option
+@namespace_option
 @click.option("--limit", type=click.IntRange(0), help="Number of messages: the newest.")
 @click.option("--before", type=click.IntRange(0), help="Only numbers below this one.")
 @click.option("--after", type=click.IntRange(0), help="Only numbers above this one.")
 @json_option
-def history(
-    session: str,
-    url: str,
-    namespace: str,
-    limit: int | None,
-    before: int | None,
-    after: int | None,
-    *,
-    as_json: bool,
-) -> None:
+def history(session: str, url: str, namespace: str, *, as_json: bool, **page: Any) -> None:
     """Show the messages of a session, oldest first."""
     with opened(url, namespace) as store:
-        found = store.history(session, limit=limit, before=before, after=after)
+        found = store.history(session, **page)
     terminal.show_history(session, found, as_json)
 
 
 @main.command()
 @click.argument("session")
-@store_options
+@store_option
+@namespace_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(session: str, url: str, namespace: str, *, yes: bool, as_json: bool) -> None:
@@ -152,9 +149,10 @@ def forget(session: str, url: str, namespace: str, *, yes: bool, as_json: bool) 
 
 
 @main.command()
-@store_options
-@click.option("--prefix", default="", help="Only sessions whose ids begin so.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+@store_option
+@namespace_option
+@click.option("--prefix", default="", help="Only ids starting with this.")
+@click.option("-o", "--output", type=FILE, help="A file.")
 def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
     """Write every session as JSON Lines, exactly, for `holdfast load`."""
     with opened(url, namespace) as store:
@@ -166,7 +164,8 @@ def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
 
 @main.command()
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@store_options
+@store_option
+@namespace_option
 @json_option
 def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
     """Read sessions from an export; each one is loaded whole or not at all."""
@@ -198,21 +197,14 @@ def migrate(ctx: click.Context, /, *, as_json: bool, **asked: Any) -> None:
 
 @main.command()
 @click.argument("scope", required=False)
-@store_options
-@click.option("--embedder", help="minilm (default) or wordllama.")
-@click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
+@store_option
+@namespace_option
+@embedder_option
+@index_option
 @json_option
-def reindex(
-    scope: str | None,
-    url: str,
-    namespace: str,
-    embedder: str | None,
-    index: str | None,
-    *,
-    as_json: bool,
-) -> None:
+def reindex(scope: str | None, url: str, namespace: str, *, as_json: bool, **asked: Any) -> None:
     """Rebuild the index of a scope, or of all, from the log."""
-    with opened(url, namespace, embedder=embedder, index=index) as store:
+    with opened(url, namespace, **asked) as store:
         terminal.show_reindexed(store.reindex(scope), as_json)
 
 
@@ -227,25 +219,14 @@ def reindex(
 )
 @click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
 @click.option("--time", "time_s", type=float, help="Seconds (default 30).")
-@click.option(
-    "--require",
-    type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
-    help="What every ack must survive (default DISK).",
-)
+@click.option("--require", type=LEVELS, help="What every ack must survive (default DISK).")
 @click.option(
     "--all-configs",
     is_flag=True,
     help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
 )
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
-)
-@click.option(
-    "--report",
-    "report_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="For people: one HTML file.",
-)
+@json_file_option
+@click.option("--report", "report_file", type=FILE, help="For people: one HTML file.")
 @click.pass_context
 def check(
     ctx: click.Context, /, json_file: Path | None, report_file: Path | None, **asked: Any
@@ -256,15 +237,14 @@ def check(
     package.module:target, or a framework's such as openai-agents:sqlite. Exit 0 kept, 1 broken,
     2 wrong arguments, 3 unknown, 4 the kit failed.
     """
-    from holdfast.verify import check as kit  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify import check as kit  # noqa: PLC0415
     from holdfast.verify.report import html  # noqa: PLC0415
     from holdfast.verify.report import terminal as report  # noqa: PLC0415
 
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
-    options = kit.CheckOptions(
-        **{name: value for name, value in asked.items() if value is not None}
-    )
+    given = {name: value for name, value in asked.items() if value is not None}
+    options = kit.CheckOptions(**given)
     work = _card() if options.all_configs else kit.check
     if report_file is not None:
         html.ensure_ready()
@@ -295,10 +275,8 @@ def _card() -> Any:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
-)
+@click.argument("file", type=EXISTING)
+@json_file_option
 @click.pass_context
 def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
     """Judge a recorded history: exit 0 kept, 1 broken, 3 unknown, 4 not a history."""
@@ -323,7 +301,7 @@ def capsule() -> None:
 @click.option("--engine-version", help="Its version, such as 6.2.")
 @click.option("--config", shell_complete=offer.configs, help="Its configuration, as rdb-only.")
 @click.option("--namespace", default="default", show_default=True, help="Of --from.")
-@click.option("--prefix", default="", help="Of --from: only sessions whose ids begin so.")
+@click.option("--prefix", default="", help="Of --from: only ids starting with this.")
 @click.option("--seed", type=int, default=0, show_default=True, help="What is written.")
 @click.option("--about", default="", help="A note for later readers.")
 def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -> None:
@@ -365,14 +343,8 @@ def capsule_verify(
 
 @main.command()
 @click.argument("target", required=False, envvar="HOLDFAST_STORE")
-@click.option(
-    "--manifest",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A Kubernetes or Compose file.",
-)
-@click.option(
-    "--namespace", default="default", show_default=True, help="Whose records are sampled."
-)
+@click.option("--manifest", type=EXISTING, help="A Kubernetes or Compose file.")
+@namespace_option
 @click.option(
     "--time",
     "time_s",
@@ -394,15 +366,9 @@ def capsule_verify(
     show_default=True,
     help="With --watch: seconds between looks.",
 )
-@click.option(
-    "--metrics",
-    type=click.IntRange(0, 65535),
-    help="With --watch: port for Prometheus, on loopback.",
-)
+@click.option("--metrics", type=PORT, help="With --watch: port for Prometheus, on loopback.")
 @click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after this many rounds.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON here."
-)
+@json_file_option
 @click.pass_context
 def doctor(ctx: click.Context, /, **asked: Any) -> None:
     """Say what a store or engine would lose as it is configured now; read only.
@@ -416,18 +382,11 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 
 
 @main.command()
-@click.option(
-    "--store",
-    "url",
-    envvar="HOLDFAST_STORE",
-    default="sqlite:///memory.db",
-    show_default=True,
-    help="URL of the store.",
-)
+@store_option
 @click.option("--namespace", default="chat", show_default=True, help="Whose sessions.")
 @click.option(
     "--require",
-    type=click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False),
+    type=LEVELS,
     default="DISK",
     show_default=True,
     help="What a message must survive before it is shown as saved.",
@@ -435,12 +394,12 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Other than loopback: --token."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
+@click.option("--port", type=PORT, default=8765, show_default=True)
 @click.option("--token", envvar="HOLDFAST_CHAT_TOKEN", help="Asked for before anything is shown.")
 @click.option("--model-url", help="A server that speaks the OpenAI protocol, such as http://…/v1.")
 @click.option("--model", help="Its model. Its key is read from HOLDFAST_MODEL_KEY.")
-@click.option("--embedder", help="minilm (default) or wordllama.")
-@click.option("--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine.")
+@embedder_option
+@index_option
 @click.option(
     "--rate",
     type=click.FloatRange(0.01, 10_000),
@@ -461,9 +420,9 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
     Needs no model and no network: answers come from what it was told before. With --model-url
     and --model a real model answers, with the context that the store makes.
     """
-    from holdfast.chat import command  # noqa: PLC0415 - the page loads when used
+    from holdfast.chat import serve  # noqa: PLC0415 - the page loads when used
 
-    ctx.exit(command.run(command.Asked(**asked)))
+    ctx.exit(serve.run(serve.Asked(**asked)))
 
 
 @main.command()

@@ -296,7 +296,7 @@ def check_expect(expect: int | None, end: int, *, operation: str, backend: str) 
     """Raise `Conflict` unless the session ends at `expect`."""
     if expect is not None and expect != end:
         raise Conflict(
-            f"the session ends at {end}, not at {expect}: somebody wrote in between. "
+            f"the session ends at {end}, not at {expect}: another client wrote in between. "
             "Nothing was written. Read it again and decide anew",
             operation=operation,
             backend=backend,

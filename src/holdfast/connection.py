@@ -61,7 +61,7 @@ def connect(
     each write gives its session, unless the write names another. `replicas` are URLs of copies
     that histories may be read from: never without what was acknowledged to anybody before this
     store was opened, what it wrote itself, and the ack that a read names as `seen`. What others
-    write later may be missing for as long as the copy lags. `embedder` (minilm unless told), `index`
+    write later may be missing for as long as the copy lags. `embedder` (minilm by default), `index`
     (where vectors are kept: in the log's engine, or chroma:///dir, chroma+http://host:port) and
     `summarizer` are for long-term memory; they are loaded when it is first used. From then on
     a thread indexes what is appended; at once with `background_indexing=True` or where an embedder

@@ -125,7 +125,7 @@ async def to_the_end(write: asyncio.Future[R], operation: str) -> R:
             pass
     if cancelled is None and write.cancelled():
         raise OutcomeUnknown(
-            "somebody cancelled the write itself, not its caller. It may or may not have happened: "
+            "the write itself was cancelled, not its caller. It may or may not have happened: "
             "retry it with the same key",
             operation=operation,
         )

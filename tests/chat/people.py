@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from holdfast.chat.people import new_token
+from tests.waiting import wait_until
 
 COMMAND = str(Path(sys.executable).with_name("holdfast"))
 FAST = ("--embedder", "wordllama", "--rate", "1000")
@@ -25,6 +26,17 @@ OURS: dict[str, Any] = {
 
 def command(store: str, *options: str) -> list[str]:
     return [COMMAND, "chat", "--port", "{port}", "--store", store, *FAST, *options]
+
+
+def wait_for_answer(page: Any) -> None:
+    """Return when the answers to all that was sent are written too, not only the messages.
+
+    A message and its memories are durable when its response begins. The answer (the look into
+    memory, its result, the text: one append) is written later; then the page drops the message
+    from its outbox.
+    """
+    names = "() => Object.keys(localStorage).filter(name => name.startsWith('holdfast.outbox.'))"
+    wait_until(lambda: page.page.evaluate(names) == [])
 
 
 def events(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.chat.people import OURS
+from tests.chat.people import OURS, wait_for_answer
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()", "chat"]
 
@@ -24,6 +24,7 @@ def page(app_service, chat_page, shared_browser):
 
 def test_what_was_saved_survives_every_button(page):
     page.send("I am still here")
+    wait_for_answer(page)  # five records: the message, its memory, three of the answer
     page.page.locator("#faults [data-fault=clock]").wait_for()
     for count, (fault, seen) in enumerate(
         (

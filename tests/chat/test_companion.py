@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.chat.companion import Told, reply
-from holdfast.chat.guard import Rate
 from holdfast.chat.noticing import day, memories_in, turned
+from holdfast.chat.request_guard import Rate
 
 NOW = datetime(2026, 11, 13, 12, tzinfo=UTC)  # a Friday
 

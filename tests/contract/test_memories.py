@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from typing import Any
 
@@ -9,10 +11,11 @@ import pytest
 
 import holdfast
 from holdfast import SessionState, Source, UsageError, codec
-from holdfast.commands import ERASED, MEMORIES, ExportSession, Read
+from holdfast.commands import ERASED, MEMORIES, SUMMARIES, ExportSession, Read
 from holdfast.recall.index_commands import Search
 from holdfast.recall.words import asked
 from tests.contract.harness import AnyStore, Harness, Opener, say, texts
+from tests.exports import export, head
 from tests.recall.models import Counting, Letters
 from tests.waiting import wait_until
 
@@ -249,3 +252,21 @@ def test_many_memories_compared_by_the_engine_lose_one_entry(harness: Harness):
         store.remember("u", "one more SECRETWORD")
         assert "one more SECRETWORD" in found(store, "u", "SECRETWORD")
     assert entries_of(harness, [1, 301, 302], ["SECRETWORD", "memory"]) in ([1, 302], [302])
+
+
+@pytest.mark.parametrize("made", [5, "x", [], {"session": "u"}, {"session": 1, "first": {}}])
+def test_a_loaded_record_with_an_odd_source_hides_nothing(store: AnyStore, made: Any):
+    odd = holdfast.Message("memory", "likes tea", extra={"from": made, "meta": 3})
+    record = json.loads(codec.encode(odd))
+    logs = [
+        {**head("", 1), "session_b64": base64.b64encode(log).decode()}
+        for log in (LOG, SUMMARIES + b"u")
+    ]
+    for log in logs:
+        del log["session"]
+    store.load(export(*([log, {"seq": 1, "record": record}] for log in logs)))
+    store.append("u", [say(f"turn {number}") for number in range(9)])
+    [hit] = [hit for hit in store.recall("u", "tea", k=50) if hit.kind == "memory"]
+    assert (hit.text, hit.source, hit.meta) == ("likes tea", None, {})
+    assert store.recall("u", "tea", k=50, filter={"sure": True}).hits == ()
+    assert store.context("u", "tea", tokens=60).messages

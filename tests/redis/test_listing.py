@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import SessionState
 from holdfast.backends.redis.keys import Keys
-from holdfast.backends.redis.statements import request_for
+from holdfast.backends.redis.statements import statement_for
 from holdfast.commands import Append, Names
 from tests.contract.harness import AsyncApi, say
 from tests.contract.harness_redis import ClusterHarness, RedisHarness
@@ -131,7 +131,7 @@ class Stepper:
 
     def append(self, name: str) -> None:
         command = Append(name.encode(), (b"{}",))
-        self._begin(self._backend._engine.carry([request_for(command, Keys(b"default"))]))
+        self._begin(self._backend._engine.carry([statement_for(command, Keys(b"default"))]))
 
     def listing(self, name: str) -> None:
         self._begin(self._backend._engine.names(Names(name.encode(), None, 10)))

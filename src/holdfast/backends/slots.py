@@ -61,7 +61,7 @@ class Slots:
             self._waiting.popleft().release()
 
     def _leave(self, woken: threading.Lock) -> None:
-        with contextlib.suppress(ValueError):  # somebody has woken it
+        with contextlib.suppress(ValueError):  # another thread has woken it
             self._waiting.remove(woken)
 
     def _took(self, holder: object) -> bool:

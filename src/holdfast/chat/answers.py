@@ -14,9 +14,10 @@ from holdfast.chat import bounds
 from holdfast.chat.companion import LIKELY, Told, reply
 from holdfast.chat.noticing import MEMORIES_PER_MESSAGE
 from holdfast.chat.people import Person
+from holdfast.chat.person_memories import memory_of
 from holdfast.contract import AsyncStore
 from holdfast.errors import HoldfastError
-from holdfast.model import Hit, Message, Recalled
+from holdfast.model import Hit, Message, Recalled, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +71,13 @@ async def look(asked: Asked, query: str) -> Looked:
     """What is remembered of a person that fits, but for what this very turn has told."""
     try:
         found: Recalled = await asked.store.recall(
-            asked.person.memory, query, k=bounds.RECALLED + MEMORIES_PER_MESSAGE
+            asked.person.memories, query, k=bounds.RECALLED + MEMORIES_PER_MESSAGE
         )
     except HoldfastError as error:
         return Looked((), failed=str(error))
-    here = (asked.conversation, asked.seq)
-    earlier = [hit for hit in found if source_of(hit.message) != here]
+    here = Source(asked.person.session(asked.conversation), asked.seq, asked.seq)
+    earlier = [hit for hit in found if hit.source != here]
     return Looked(tuple(earlier[: bounds.RECALLED]), found.behind)
-
-
-def source_of(memory: Message) -> tuple[str, int]:
-    """The conversation that a memory comes from, and the number of the message in it."""
-    made = memory.extra.get("from")
-    if not isinstance(made, dict):
-        return "", 0
-    conversation, seq = made.get("conversation", ""), made.get("seq", 0)
-    return str(conversation), seq if isinstance(seq, int) else 0  # a loaded file may hold anything
 
 
 async def is_there(store: AsyncStore, session: str, seq: int) -> bool:
@@ -112,7 +104,11 @@ def found_text(looked: Looked) -> str:
     if looked.failed:
         return f"memory could not be searched: {looked.failed}"
     found = [
-        {"text": hit.text, "said_at": _iso(hit.message.created_at), "score": round(hit.score, 3)}
+        {
+            "text": hit.text,
+            "said_at": _iso(memory_of(hit.message).said_at),
+            "score": round(hit.score, 3),
+        }
         for hit in looked.hits
     ]
     return json.dumps(found, ensure_ascii=False)
@@ -151,7 +147,7 @@ class Companion:
     def _text(self, asked: Asked, looked: Looked) -> str:
         if looked.failed:
             return f"Your message is saved, but I cannot look into my memory now: {looked.failed}"
-        told = [Told(hit.text, hit.message.created_at, hit.score) for hit in looked.hits]
+        told = [Told(hit.text, memory_of(hit.message).said_at, hit.score) for hit in looked.hits]
         return reply(asked.text, told, asked.now, behind=looked.behind)
 
 

@@ -21,9 +21,9 @@ from holdfast._version import __version__
 from holdfast.chat import bounds, panel, shapes
 from holdfast.chat.answers import Answerer
 from holdfast.chat.control import Control
-from holdfast.chat.guard import Guard, Rate
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
+from holdfast.chat.request_guard import Guard, Rate
 from holdfast.chat.turns import Saved, Sent, Turns, shown
 from holdfast.contract import AsyncStore
 from holdfast.errors import (
@@ -138,10 +138,10 @@ def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
     return Person.of(token)
 
 
-Somebody = Annotated[Person, Depends(_person)]
+KnownPerson = Annotated[Person, Depends(_person)]
 
 
-def _counted(person: Somebody, service: Serving) -> Person:
+def _counted(person: KnownPerson, service: Serving) -> Person:
     wait_s = service.rate.wait_s(person.id)
     if wait_s:
         after = {"Retry-After": str(int(wait_s) + 1)}
@@ -213,10 +213,10 @@ async def sign_in(given: shapes.SignIn, request: Request, service: Serving) -> R
 
 
 @api.get("/status", response_model=shapes.Status)
-async def status(person: Somebody, store: Opened, service: Serving) -> Json:
+async def status(person: KnownPerson, store: Opened, service: Serving) -> Json:
     """What this setup keeps, and how far the index is behind for this person."""
     try:
-        lag: int | None = await store.index_lag(person.memory)
+        lag: int | None = await store.index_lag(person.memories)
     except HoldfastError:
         lag = None
     return Json(
@@ -234,14 +234,14 @@ async def status(person: Somebody, store: Opened, service: Serving) -> Json:
 
 
 @api.get("/conversations", response_model=list[shapes.Listed])
-async def conversations(person: Somebody, store: Opened) -> Json:
+async def conversations(person: KnownPerson, store: Opened) -> Json:
     """Of this person, newest first."""
     return Json(await panel.conversations(store, person))
 
 
 @api.get("/conversations/{conversation}/messages", response_model=shapes.Conversation)
 async def messages(
-    conversation: str, person: Somebody, store: Opened, before: int | None = None
+    conversation: str, person: KnownPerson, store: Opened, before: int | None = None
 ) -> Json:
     """The newest messages, or those before a number; oldest first."""
     history = await store.history(
@@ -316,7 +316,7 @@ async def forget_conversation(
 
 
 @api.get("/memories", response_model=shapes.Memories)
-async def memories(person: Somebody, store: Opened) -> Json:
+async def memories(person: KnownPerson, store: Opened) -> Json:
     """What is remembered of this person, newest first."""
     return Json(await panel.memories(store, person))
 
@@ -328,13 +328,13 @@ async def search(given: shapes.Query, person: Writer, store: Opened) -> Json:
 
 
 @api.delete("/memories/{memory}", response_model=shapes.Erased)
-async def delete_memory(memory: str, person: Writer, store: Opened, service: Serving) -> Json:
-    """Take one memory out. The conversation that it comes from stays."""
+async def delete_memory(memory: int, person: Writer, store: Opened, service: Serving) -> Json:
+    """Erase one memory for good. The conversation that it comes from stays."""
     async with service.turns.alone(person):
-        dropped = await panel.delete_memory(store, person, memory)
-    if not dropped:
+        gone = panel.Gone().plus(await store.forget_memory(person.memories, memory))
+    if not gone.memories:
         raise HTTPException(404, "there is no such memory")
-    return Json(asdict(panel.Gone(memories=dropped)))
+    return Json(asdict(gone))
 
 
 @api.post("/forget-all", response_model=shapes.Erased)
@@ -345,7 +345,7 @@ async def forget_all(person: Writer, store: Opened, service: Serving) -> Json:
 
 
 @api.get("/export", response_class=StreamingResponse)
-async def export(person: Somebody, store: Opened) -> StreamingResponse:
+async def export(person: KnownPerson, store: Opened) -> StreamingResponse:
     """Everything of this person as JSON Lines, as `holdfast export` writes it."""
     name = 'attachment; filename="holdfast-memory.jsonl"'
     return StreamingResponse(
@@ -374,7 +374,7 @@ async def load(
 
 
 @chaos.get("")
-async def faults(_: Somebody, service: Serving) -> Json:
+async def faults(_: KnownPerson, service: Serving) -> Json:
     """What can be broken here, and the proof of what was."""
     return Json(await _control(service).told())
 

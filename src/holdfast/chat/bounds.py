@@ -55,7 +55,7 @@ TURNS_MAX: Final = 200
 """Answers that are being made at the same time."""
 
 CONFLICT_TRIES: Final = 20
-"""How often a write is tried again because somebody else wrote in between."""
+"""How often a write is tried again because another client wrote in between."""
 
 CANARY_EVERY_S: Final = 1.0
 """Readiness is proven by a write at most this often."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.chat import bounds
+from holdfast.chat.person_memories import move_old_memories
 from holdfast.connection import connect_async
 from holdfast.contract import AsyncStore
 from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied
@@ -62,7 +63,7 @@ class Link:
 
     async def _connect(self) -> AsyncStore:
         options = self.options
-        # What a person has told is recalled, and recall follows that. Turns and the canary never are.
+        # Only memories are recalled, and recall indexes them. Turns and the canary never are.
         more: dict[str, Any] = {
             "embedder": options.embedder,
             "index": options.index,
@@ -83,6 +84,11 @@ class Link:
                     operation="connect",
                 ) from error
         self.risks = [str(warning.message) for warning in noticed]
+        try:
+            await move_old_memories(store)
+        except BaseException:
+            await store.close()
+            raise
         return store
 
     async def ready(self) -> Ready:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast import codec, operations
 from holdfast.chat import bounds
-from holdfast.chat.answers import source_of
 from holdfast.chat.people import NAME, Person
-from holdfast.chat.turns import found
+from holdfast.chat.person_memories import memory_of, remember
+from holdfast.chat.turns import found, shown_memory
+from holdfast.commands import ERASED, MEMORIES
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, LimitExceeded, StoredDataError, UsageError
-from holdfast.model import History, Message, SessionState
+from holdfast.model import Erased, History, Message
 from holdfast.transfer import Reader, SessionCopy
 
 TITLE_CHARS = 60
@@ -30,6 +31,16 @@ class Gone:
     memories: int = 0
     bytes: int = 0
     scrubbed: bool = True
+
+    def plus(self, erased: Erased, *, conversations: int = 0) -> Gone:
+        """With what one more call has erased."""
+        return Gone(
+            self.conversations + conversations,
+            self.messages + erased.messages,
+            self.memories + erased.memories,
+            self.bytes + erased.bytes,
+            self.scrubbed and erased.scrubbed,
+        )
 
 
 async def conversations(store: AsyncStore, person: Person) -> list[dict[str, Any]]:
@@ -62,76 +73,42 @@ def _at(last: History) -> str:
 
 async def memories(store: AsyncStore, person: Person) -> dict[str, Any]:
     """The newest first, and where each comes from."""
-    page = await store.history(person.memory, limit=bounds.MEMORIES_SHOWN)
-    stat = await store.stat(person.memory)
-    count = stat.count if stat.state is SessionState.LIVE else 0
-    return {"count": count, "memories": [_shown(one) for one in reversed(page.messages)]}
-
-
-def _shown(memory: Message) -> dict[str, Any]:
-    conversation, seq = source_of(memory)
-    at = memory.created_at
-    return {
-        "id": memory.id,
-        "text": memory.content,
-        "at": None if at is None else at.isoformat(),
-        "conversation": conversation,
-        "seq": seq,
-    }
+    kept = await store.memories(person.memories, limit=bounds.MEMORIES_SHOWN)
+    newest = reversed(kept.messages)
+    return {"count": len(kept), "memories": [shown_memory(one) for one in newest]}
 
 
 async def search(store: AsyncStore, person: Person, query: str) -> dict[str, Any]:
     """By meaning, best first; `behind` says how many were not looked at."""
-    hits = await store.recall(person.memory, query, k=bounds.RECALLED * 2)
+    hits = await store.recall(person.memories, query, k=bounds.RECALLED * 2)
     return {"behind": hits.behind, "memories": [found(hit) for hit in hits]}
 
 
-async def delete_memory(store: AsyncStore, person: Person, memory: str) -> int:
-    """Take one out; 0 if it was not there. The conversation that it comes from stays."""
-    return await _drop(store, person, lambda one: one.id == memory)
-
-
-async def _drop(store: AsyncStore, person: Person, which: Callable[[Message], bool]) -> int:
-    for _ in range(bounds.CONFLICT_TRIES):
-        page = await store.history(person.memory)
-        if page.damaged:
-            raise Conflict(
-                f"{len(page.damaged)} memories cannot be read, and a rewrite would lose them for "
-                "good. Nothing was deleted"
-            )
-        kept = [one for one in page if not which(one)]
-        if len(kept) == len(page):
-            return 0
-        try:
-            await store.rewrite(person.memory, kept, expect=page.last)
-        except Conflict:
-            continue
-        return len(page) - len(kept)
-    raise Conflict("the memories changed at each try; nothing was deleted. Try again")
-
-
 async def forget_conversation(store: AsyncStore, person: Person, conversation: str) -> Gone:
-    """The conversation and what is remembered from it, memories first."""
+    """The conversation and what is remembered from it, memories first: then a retry finds it."""
     session = person.session(conversation)
-    dropped = await _drop(store, person, lambda one: source_of(one)[0] == conversation)
-    erased = await store.forget(session)
-    return Gone(1, erased.messages, dropped + erased.memories, erased.bytes, erased.scrubbed)
+    kept = await store.memories(person.memories)
+    if kept.damaged:
+        raise Conflict(
+            f"{len(kept.damaged)} memories cannot be read, so what they come from is not known. "
+            "Nothing was deleted"
+        )
+    gone = Gone()
+    for one in kept:
+        if one.seq and memory_of(one).conversation == conversation:
+            gone = gone.plus(await store.forget_memory(person.memories, one.seq))
+    return gone.plus(await store.forget(session), conversations=1)
 
 
 async def forget_all(store: AsyncStore, person: Person) -> Gone:
     """Everything of a person: memories, then every conversation."""
-    memory = await store.forget(person.memory)
-    gone = Gone(0, 0, memory.messages, memory.bytes, memory.scrubbed)
+    kept = await store.memories(person.memories)
+    erased = await store.forget(person.memories)
+    # The engine counts what stands in the place of erased ones too.
+    gone = Gone().plus(replace(erased, memories=len(kept) + len(kept.damaged)))
     while names := await store.sessions(prefix=person.prefix, limit=bounds.SESSIONS_MAX):
         for name in names:
-            erased = await store.forget(name)
-            gone = Gone(
-                gone.conversations + 1,
-                gone.messages + erased.messages,
-                gone.memories + erased.memories,
-                gone.bytes + erased.bytes,
-                gone.scrubbed and erased.scrubbed,
-            )
+            gone = gone.plus(await store.forget(name), conversations=1)
     return gone
 
 
@@ -164,10 +141,14 @@ async def load(store: AsyncStore, person: Person, lines: Iterable[str], key: str
             counts["conversations"] += 1
             counts["messages"] += len(messages)
     for messages, conversation in copies:
-        texts = [] if conversation else [_moved(one, moved, numbers) for one in messages]
-        if texts:
-            await store.append(person.memory, texts, key=f"load/{key}")
-            counts["memories"] += len(texts)
+        for old in [] if conversation else messages:
+            memory = memory_of(old)
+            if memory.text.strip():
+                seq = numbers.get((memory.conversation, memory.seq), 0)
+                source = moved[memory.conversation] if seq else ""
+                new = replace(memory, conversation=source, seq=seq)
+                await remember(store, person, new, key=f"load/{key}/{counts['memories']}")
+                counts["memories"] += 1
     return counts
 
 
@@ -178,8 +159,8 @@ def _copies(lines: Iterable[str]) -> list[tuple[list[Message], str]]:
     except (StoredDataError, UsageError) as error:
         why = str(error).partition(". ")[0]
         raise UsageError(f"not a whole export: {why}. Nothing was loaded") from error
-    named = [(copy, NAME.match(copy.name.decode("utf-8", "replace"))) for copy in whole]
-    copies = [(copy, name[2] or "") for copy, name in named if name is not None]
+    named = [(copy, _conversation(copy.name)) for copy in whole]
+    copies = [(copy, name) for copy, name in named if name is not None]
     if not copies:
         raise UsageError("no conversation of this chat is in that file; nothing was loaded")
     if len(copies) > bounds.SESSIONS_MAX:
@@ -190,13 +171,21 @@ def _copies(lines: Iterable[str]) -> list[tuple[list[Message], str]]:
     return messages
 
 
+def _conversation(log: bytes) -> str | None:
+    """Which conversation a log holds, "" for memories; None for what is not of a chat."""
+    name = NAME.match(log.removeprefix(MEMORIES).decode("utf-8", "replace"))
+    if name is None or (log.startswith(MEMORIES) and name[3]):
+        return None
+    return name[3] or ""
+
+
 def _messages(copy: SessionCopy) -> list[Message]:
     """What can be seen of a session by now."""
     expires_ms = copy.copy.facts.expires_ms
     if expires_ms is not None and expires_ms <= time.time() * 1000:
         return []
     try:
-        return [codec.decode(record, seq) for seq, record in copy.copy.rows]
+        return [codec.decode(record, seq) for seq, record in copy.copy.rows if record != ERASED]
     except StoredDataError as error:
         raise UsageError(f"a message cannot be read: {error}. Nothing was loaded") from error
 
@@ -209,12 +198,3 @@ def _read(lines: Iterable[str]) -> Iterator[SessionCopy]:
             reader.count(copy, written=True)
             yield copy
     reader.finish()
-
-
-def _moved(memory: Message, moved: dict[str, str], numbers: dict[tuple[str, int], int]) -> Message:
-    conversation, seq = source_of(memory)
-    made = {
-        "conversation": moved.get(conversation, ""),
-        "seq": numbers.get((conversation, seq), 0),
-    }
-    return Message("memory", memory.content, created_at=memory.created_at, extra={"from": made})

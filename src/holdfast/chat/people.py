@@ -17,8 +17,11 @@ from holdfast.errors import UsageError
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _CONVERSATION: Final = re.compile(r"[A-Za-z0-9_-]{8,64}\Z")
-NAME: Final = re.compile(r"u/[0-9a-f]{32}/(?:(memory)|s/([A-Za-z0-9_-]{8,64}))\Z")
-"""The name of a session of anybody: `memory`, or the conversation."""
+NAME: Final = re.compile(r"u/([0-9a-f]{32})/(?:(memory|memories)|s/([A-Za-z0-9_-]{8,64}))\Z")
+"""A name in the store: the person, then the scope of the memories or the conversation."""
+PEOPLE: Final = "u/"
+OLD_MEMORY: Final = "/memory"
+"""The end of the name of a session in which an earlier release kept memories."""
 
 
 def new_token() -> str:
@@ -29,6 +32,11 @@ def new_token() -> str:
 def is_token(text: str | None) -> bool:
     """Whether a text has the shape of one of our secrets."""
     return text is not None and _TOKEN.match(text) is not None
+
+
+def is_conversation(text: object) -> bool:
+    """Whether this is an id that a conversation can have."""
+    return isinstance(text, str) and _CONVERSATION.match(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +53,12 @@ class Person:
     @property
     def prefix(self) -> str:
         """What every session of this person begins with, and no other."""
-        return f"u/{self.id}/"
+        return f"{PEOPLE}{self.id}/"
 
     @property
-    def memory(self) -> str:
-        """The session that holds what is remembered: its messages are the memories."""
-        return f"{self.prefix}memory"
+    def memories(self) -> str:
+        """The scope of what is remembered of this person."""
+        return f"{self.prefix}memories"
 
     @property
     def conversations(self) -> str:
@@ -59,7 +67,7 @@ class Person:
 
     def session(self, conversation: str) -> str:
         """The session of a conversation; `UsageError` for what is no id of one."""
-        if not _CONVERSATION.match(conversation):
+        if not is_conversation(conversation):
             raise UsageError(
                 "the id of a conversation is 8 to 64 letters, digits, - and _; nothing was sent"
             )

@@ -87,7 +87,10 @@ class Memory(BaseModel):
 
 
 class Memories(BaseModel):
-    """Memories, newest first; of a search best first, with how many were not looked at."""
+    """Memories, newest first; of a search best first, with how many were not looked at.
+
+    `count` is how many are listed: no more than the newest few hundred.
+    """
 
     memories: list[Memory]
     count: int | None = None

@@ -1,8 +1,8 @@
 """One turn: the message durable first, then the answer, appended whole. A retry repeats nothing.
 
-The key of a turn comes from the page. The message is appended under it, every memory of it
-under a key made from it, and the answer too: whoever tries again finds what is there and adds
-what is missing.
+The key of a turn comes from the page. The message is appended under it, every memory
+by its message and text, and the answer under a key made from it: a retry finds what is there
+and adds what is missing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.chat import bounds
-from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, is_there, source_of
+from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, is_there
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
+from holdfast.chat.person_memories import Memory, memory_of, remember
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, EngineUnreachable, HoldfastError
 from holdfast.model import Ack, Hit, Message
@@ -120,8 +121,9 @@ class Turns:
             if ack.repeated and not await is_there(store, session, ack.first):
                 return Saved(ack, (), gone=True)
             noticed = tuple(memories_in(sent.text))
-            if noticed:
-                await remember(store, person, sent, ack.first, noticed)
+            for text in noticed:
+                memory = Memory(text, None, sent.conversation, ack.first)
+                await remember(store, person, memory)
         return Saved(ack, noticed)
 
     def answered(self, store: AsyncStore, person: Person, sent: Sent, saved: Saved) -> Running:
@@ -197,15 +199,6 @@ class Turns:
                 task.cancel()
 
 
-async def remember(
-    store: AsyncStore, person: Person, sent: Sent, seq: int, texts: tuple[str, ...]
-) -> Ack:
-    """Memories of one message in one step; once, however often it is tried."""
-    made = {"conversation": sent.conversation, "seq": seq}
-    memories = [Message("memory", text, extra={"from": made}) for text in texts]
-    return await store.append(person.memory, memories, key=f"{sent.conversation}/{sent.key}")
-
-
 async def append_answer(asked: Asked, session: str, messages: tuple[Message, ...]) -> Ack | None:
     """All messages of an answer or none; None if what it answers was forgotten meanwhile."""
     marked = [
@@ -256,13 +249,16 @@ def seen(looked: Looked) -> dict[str, Any]:
 
 def found(hit: Hit) -> dict[str, Any]:
     """A memory that was found, as the page gets it."""
-    conversation, seq = source_of(hit.message)
-    at = hit.message.created_at
+    return shown_memory(hit.message) | {"score": round(hit.score, 3)}
+
+
+def shown_memory(message: Message) -> dict[str, Any]:
+    """A memory as the page gets it; its number is its id."""
+    memory = memory_of(message)
     return {
-        "id": hit.message.id,
-        "text": hit.text,
-        "at": None if at is None else at.isoformat(),
-        "conversation": conversation,
-        "seq": seq,
-        "score": round(hit.score, 3),
+        "id": str(message.seq),
+        "text": memory.text,
+        "at": None if memory.said_at is None else memory.said_at.isoformat(),
+        "conversation": memory.conversation,
+        "seq": memory.seq,
     }

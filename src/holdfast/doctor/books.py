@@ -43,7 +43,7 @@ class Books:
             except StoredDataError as error:
                 self.damaged.append(f"{name!r}, number {seq}: {error}")
 
-    def follow(self, last: int, floor: int, upto: int, of_floor: int | None = None) -> None:
+    def count_lag(self, last: int, floor: int, upto: int, of_floor: int | None = None) -> None:
         """Take a log that has an index: how far that is behind the numbers above the floor.
 
         `of_floor` is the floor that the index knows; one that knows another is built anew.
@@ -95,12 +95,12 @@ def judge(books: Books | None) -> Opinion:
 
 
 def behind(records: int) -> Finding:
-    """About an index that has not followed so many records."""
+    """About an index that lacks this many records."""
     return Finding(
         Severity.NOTE,
         (),
-        "nothing; the next recall follows first, and says how far behind it is",
-        "the index follows the log when somebody recalls",
+        "nothing; the next recall catches up first, and says how far behind it is",
+        "the next recall brings the index up to date",
         f"{records} record(s) behind",
         "Nothing has to be done; `holdfast reindex` does it now",
     )

@@ -105,7 +105,7 @@ def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
     unseen = [*told.unseen, *looked.unseen]
     found = Books(0, 0)
     try:
-        _follow(found, path_of(log), index / "chroma.sqlite3", namespace)
+        _count_lag(found, path_of(log), index / "chroma.sqlite3", namespace)
     except apsw.Error as error:
         unseen.append(f"how far the index is: {type(error).__name__}: {error}")
     if found.index_lag is not None:
@@ -120,14 +120,14 @@ def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
     )
 
 
-def _follow(found: Books, log: Path, index: Path, namespace: bytes) -> None:
+def _count_lag(found: Books, log: Path, index: Path, namespace: bytes) -> None:
     """How far each collection is behind its log, by the notes that it carries."""
     with read_only(index) as connection:
         rows: list[Any] = connection.execute(_NOTES).fetchall()
     notes = {name: (upto, floor) for name, upto, floor in rows}
     for name, floor, last in sqlite.ends(log, namespace):
         if (position := notes.get(collection_name(namespace, name))) is not None:
-            found.follow(last, floor, *position)
+            found.count_lag(last, floor, *position)
 
 
 def _directory(path: Path) -> Audit:

@@ -11,7 +11,7 @@ from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Process, Storage
 
 THRESHOLD: Final = 1000
-"""Adds after which Chroma writes its index to disk for the first time, unless told otherwise."""
+"""Adds after which Chroma writes its index to disk for the first time by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ IMAGES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
     ),
     (re.compile(r"(^|/)chroma([:@]|$)"), "chroma", "/data"),
 )
-"""What an image runs, and where it keeps its data unless told otherwise."""
+"""What an image runs, and where it keeps its data by default."""
 _WORKLOADS: Final = ("spec", "template", "jobTemplate")
 _SETTING: Final = re.compile(r"^(?:redis-cli CONFIG SET|ALTER SYSTEM SET) ([\w-]+)(?: =)? (\w+);?$")
 """A setting in the commands of a finding."""

@@ -207,7 +207,7 @@ def _read(found: Books, name: bytes, rows: list[Any]) -> None:
         found.torn.append(f"{name.decode('utf-8', 'backslashreplace')!r} lacks some of {wanted}")
     found.read(name, records)
     if upto is not None:
-        found.follow(last, floor, upto, of_floor)
+        found.count_lag(last, floor, upto, of_floor)
 
 
 def _facts(seen: PostgresSeen) -> dict[str, str]:

@@ -205,7 +205,7 @@ class _Look:
             found.torn.append(f"{_text(name)!r} counts {end - int(floor)}, has {there}")
         found.leftovers += bool(gone and there)
         if there and not gone and upto is not None:
-            found.follow(end, int(floor), int(upto), int(of_floor))
+            found.count_lag(end, int(floor), int(upto), int(of_floor))
         found.read(name, enumerate(records, end - len(records) + 1))
 
     def _place(self, info: dict[str, str], config: dict[str, str]) -> Storage | None:

@@ -187,7 +187,7 @@ def eviction(seen: RedisSeen) -> Opinion:
 def _evicts(policy: str, limit_bytes: int, evicted: int) -> Finding:
     which = "sessions with a time to live" if policy.startswith("volatile") else "any session"
     armed = f"{evicted} key(s) were evicted since it started" if limit_bytes else (
-        "there is no limit at present, so nothing is evicted until somebody sets one; "
+        "there is no limit at present, so nothing is evicted until one is set; "
         "holdfast's own store refuses such a server"
     )  # fmt: skip
     return Finding(

@@ -193,7 +193,7 @@ def _sample(connection: apsw.Connection, found: Books, space: bytes, budget: Bud
             connection.execute(_FOLLOWED, (identity,)).fetchall() if indexed else []
         )
         for (upto,) in position:
-            found.follow(seqs[-1] if seqs else floor, floor, upto)
+            found.count_lag(seqs[-1] if seqs else floor, floor, upto)
 
 
 def ends(path: Path, space: bytes) -> list[tuple[bytes, int, int]]:

@@ -71,7 +71,7 @@ class Extend(Command[Position]):
     """Add entries and move on from `after` to `upto`, all or none; the position that then holds.
 
     Nothing is added if the index is not at `after` with vectors of `model`, or if the
-    log was forgotten meanwhile: then somebody else has moved it. `anew` drops all that was there.
+    log was forgotten meanwhile: then another client has moved it. `anew` drops all that was there.
     """
 
     for_index: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 It gives way. It waits a moment before it begins, so that appends that come together are indexed
 together. It works for a moment at a time, and while appends arrive it rests for longer than it
-kept a processor busy. While somebody recalls, it stands aside. Its priority stays that of the
+kept a processor busy. While a recall runs, it stands aside. Its priority stays that of the
 process: where other programs have work, a thread of lower priority would hold on to the
 interpreter's lock for longer, and threads that a model starts would keep that priority for good.
 """
@@ -91,7 +91,7 @@ class Indexer:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While somebody indexes in the foreground, nothing is begun here."""
+        """While the foreground indexes, nothing is begun here."""
         guests, guest = self._guests, object()
         try:
             guests[guest] = None
@@ -158,7 +158,7 @@ class Indexer:
         except Empty:
             return None
         self._ended.wait(rest_s)
-        aside_s = time.monotonic() + ASIDE_MAX_S  # where somebody always recalls, not for ever
+        aside_s = time.monotonic() + ASIDE_MAX_S  # where recalls never end, not for ever
         while self._guests and not self._ended.is_set() and time.monotonic() < aside_s:
             self._ended.wait(GATHER_S)
         if log is None or self._ended.is_set():

@@ -148,9 +148,9 @@ def _move(
             position, anew = Position(model, floor, floor), True  # it was lost: from the beginning
             continue
         if moved.model != model or moved.upto <= position.upto:
-            return moved  # forgotten meanwhile, or somebody with another model is at work
+            return moved  # forgotten meanwhile, or a client with another model is at work
         position, anew = moved, False
-        if moved.upto == upto:  # otherwise somebody else was faster, and this step comes again
+        if moved.upto == upto:  # otherwise another client was faster, and this step comes again
             begun, goal.batch = True, min(2 * goal.batch, goal.batch_max)
     return position
 
@@ -212,6 +212,6 @@ def catch_up(
                     "complete; the index goes on from there with the next call",
                     operation="recall",
                 )
-            if left:  # somebody else was at work on it: forgotten, rewritten, another model
+            if left:  # another client was at work on it: forgotten, rewritten, another model
                 again, facts = False, (yield StatSession(log))
     return done

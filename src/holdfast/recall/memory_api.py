@@ -1,6 +1,7 @@
-"""Long-term memory in both APIs of a store. See `memory_operations` for what each operation does.
+"""Long-term memory in both APIs of a store.
 
-That module costs as much as `import holdfast`, so it is imported when it is first used.
+`memory_operations` and `prompt_operations` say what each operation does. They cost as much as
+`import holdfast`, so they are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -176,14 +177,14 @@ class LongTerm(_Memory):
         All of one instant. Tool calls and their results come together or not at all. What
         neither a turn nor the summary covers is named in `.left_out`; older turns that do not
         fit are summarized first, in a record of their own. Memories are those of `scope`,
-        which is the session unless told. `count` counts the tokens of a text; without it they
+        by default the session. `count` counts the tokens of a text; without it they
         are estimated, rather too many.
         """
-        from holdfast.recall import memory_operations
+        from holdfast.recall import memory_operations, prompt_operations
 
         self._check_open()
         self._start_indexing()
-        steps = memory_operations.context(
+        steps = prompt_operations.context(
             self._models, session, query, tokens, scope=scope, k=k, count=count
         )
         found = self._run(steps)
@@ -197,10 +198,10 @@ class LongTerm(_Memory):
         It is a record that bears the numbers it was made from, written once however often a
         crash repeats this, and not at all if they were forgotten meanwhile.
         """
-        from holdfast.recall import memory_operations
+        from holdfast.recall import prompt_operations
 
         self._check_open()
-        return self._run(memory_operations.summarize(self._models, session, keep))
+        return self._run(prompt_operations.summarize(self._models, session, keep))
 
     def index_lag(self, scope: str) -> int:
         """How many records of a scope its index lacks."""
@@ -325,11 +326,11 @@ class AsyncLongTerm(_Memory):
         count: Count | None = None,
     ) -> Context:
         """See `Store.context`."""
-        from holdfast.recall import memory_operations
+        from holdfast.recall import memory_operations, prompt_operations
 
         self._check_open()
         self._start_indexing()
-        steps = memory_operations.context(
+        steps = prompt_operations.context(
             self._models, session, query, tokens, scope=scope, k=k, count=count
         )
         found = await self._run(steps)
@@ -339,10 +340,10 @@ class AsyncLongTerm(_Memory):
 
     async def summarize(self, session: str, *, keep: int = 20) -> Ack | None:
         """See `Store.summarize`."""
-        from holdfast.recall import memory_operations
+        from holdfast.recall import prompt_operations
 
         self._check_open()
-        return await self._run(memory_operations.summarize(self._models, session, keep))
+        return await self._run(prompt_operations.summarize(self._models, session, keep))
 
     async def index_lag(self, scope: str) -> int:
         """See `Store.index_lag`."""

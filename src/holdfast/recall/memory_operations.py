@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final
 
 from holdfast import codec, limits, operations
@@ -16,7 +16,6 @@ from holdfast.commands import (
     ERASED,
     MEMORIES,
     Append,
-    Derive,
     EraseRecord,
     Facts,
     Forget,
@@ -28,9 +27,7 @@ from holdfast.commands import (
     sublogs_of,
 )
 from holdfast.errors import (
-    Conflict,
     Damaged,
-    EngineUnreachable,
     HoldfastError,
     InvalidMessage,
     OutcomeUnknown,
@@ -39,7 +36,6 @@ from holdfast.errors import (
 )
 from holdfast.model import (
     Ack,
-    Context,
     Erased,
     History,
     Hit,
@@ -48,11 +44,9 @@ from holdfast.model import (
     SessionState,
     Source,
 )
-from holdfast.recall import context as contexts
 from holdfast.recall import embedders, summaries
 from holdfast.recall.index_commands import Candidate, Erase, EraseEntry, Search
 from holdfast.recall.indexing import (
-    Work,
     catch_up,
     embed,
     end_of,
@@ -76,10 +70,6 @@ CATCH_UP_S: Final = 0.5
 WORDS_WORTH: Final = 0.4
 WORDS_SCALE: Final = 12.0
 """Both chosen by `python -m bench recall` on the tuning part of its questions, never on the other."""
-CUT_TRIES: Final = 8
-HEAD: Final = 8
-"""Messages at the beginning of a session among which system messages are looked for."""
-SUMMARIES_READ: Final = 8
 REINDEX_S: Final = 24 * 3600.0
 
 
@@ -116,13 +106,16 @@ def remember(
     extra: dict[str, Any] = {} if meta is None else {"meta": dict(meta)}
     if source is not None:
         extra["from"] = {"session": source.session, "first": source.first, "last": source.last}
-        if key is None:  # hashed, not cut: two long memories of one message are two
-            made = json.dumps([source.session, source.first, source.last, text])
-            key = hashlib.blake2b(made.encode()).hexdigest()
+        key = _key_of(source, text) if key is None else key
     sublog, _ = sublogs_of(operations.session_bytes(scope))
     record = codec.encode(Message("memory", text, extra=extra))
     digest = None if key is None else operations.key_digest(key)
     return Append(sublog, (record,), digest, None, ttl_ms)
+
+
+def _key_of(source: Source, text: str) -> str:
+    key = json.dumps([source.session, source.first, source.last, text])
+    return key if len(key) <= limits.KEY_BYTES_MAX else sha256(key.encode()).hexdigest()
 
 
 def memories(
@@ -242,7 +235,7 @@ def _ranked(
 def _with_words(search: Search, found: Sequence[Candidate], known: Known) -> Steps[list[Candidate]]:
     """Candidates with how well their words fit, by their texts and among themselves."""
     rows: Rows = yield ReadNumbers(search.session, sorted(one.seq for one in found))
-    messages = dict(_decoded(rows))
+    messages = dict(decoded(rows))
     known.update({(search.session, seq): message for seq, message in messages.items()})
     wanted = set(search.words)
     texts = {
@@ -274,7 +267,7 @@ def _read(
         numbers = sorted(seq for _, of, seq in ranked if of == log and (log, seq) not in known)
         if numbers:
             rows: Rows = yield ReadNumbers(log, numbers)
-            known.update({(log, seq): found for seq, found in _decoded(rows)})
+            known.update({(log, seq): found for seq, found in decoded(rows)})
     return [
         _hit(scope, known[log, seq], value, "message" if log == logs[0] else "memory")
         for value, log, seq in ranked
@@ -282,7 +275,8 @@ def _read(
     ]
 
 
-def _decoded(rows: Rows) -> Iterable[tuple[int, Message]]:
+def decoded(rows: Rows) -> Iterable[tuple[int, Message]]:
+    """What of some records can be read, with their numbers; nothing that was erased."""
     for seq, record in rows:
         if record == ERASED:
             continue
@@ -293,11 +287,22 @@ def _decoded(rows: Rows) -> Iterable[tuple[int, Message]]:
 
 
 def _hit(scope: str, message: Message, value: float, kind: str) -> Hit:
-    extra = message.extra
-    meta, made = (extra.get("meta", {}), extra.get("from")) if kind == "memory" else (extra, None)
-    source = Source(made["session"], made["first"], made["last"]) if made else None
+    is_memory = kind == "memory"
+    meta = message.extra.get("meta") if is_memory else message.extra
+    meta = meta if isinstance(meta, dict) else {}
+    source = source_of(message) if is_memory else None
     seq = message.seq or 0
     return Hit(scope, seq, kind, text_of(message), value, message, meta, source)
+
+
+def source_of(message: Message) -> Source | None:
+    """What a memory or a summary was made from; None where a loaded file has nothing of the kind."""
+    made = message.extra.get("from")
+    made = made if isinstance(made, dict) else {}
+    session, first, last = made.get("session", ""), made.get("first"), made.get("last")
+    if isinstance(session, str) and isinstance(first, int) and isinstance(last, int):
+        return Source(session, first, last)
+    return None
 
 
 def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
@@ -335,12 +340,21 @@ def index_lag(models: Models, scope: str) -> Steps[int]:
     return left
 
 
+def facts_of(logs: Sequence[bytes]) -> Steps[list[Facts]]:
+    """The state of each log."""
+    found: list[Facts] = []
+    for log in logs:
+        facts: Facts = yield StatSession(log)
+        found += [facts]
+    return found
+
+
 def wait_for(models: Models, scope: str, seq: int | Ack | None, timeout_s: float) -> Steps[int]:
     """Of `Store.wait_for`. Messages and memories have numbers of their own: both go that far."""
     logs = logs_of(scope)
     upto = operations.check_number(seq.last if isinstance(seq, Ack) else seq, "seq")
     if upto is not None:
-        known = yield from _facts(logs)
+        known = yield from facts_of(logs)
         last = max(facts.last for facts in known)
         if upto > last:
             raise UsageError(f"{scope!r} has given no number {upto} yet; its last is {last}")
@@ -360,139 +374,3 @@ def reindex(models: Models, scope: str | None) -> Steps[int]:
             done += yield from catch_up(names, models.embedder, timeout_s=REINDEX_S, anew=True)
             after = names[-1]
     return done
-
-
-def summarize(models: Models, session: str, keep: int) -> Steps[Ack | None]:
-    """Of `Store.summarize`."""
-    operations.check_number(keep, "keep")
-    name = operations.session_bytes(session)
-    facts: Facts = yield StatSession(name)
-    return (yield from _summarize(models, session, name, facts, facts.last - keep))
-
-
-def _summarize(
-    models: Models, session: str, name: bytes, facts: Facts, upto: int
-) -> Steps[Ack | None]:
-    """Continue the running summary to a number, at most; None if there is nothing to add."""
-    if not end_of(facts):
-        return None
-    floor = facts.last - facts.count
-    before, covered = yield from _newest_summary(name, floor)
-    cut: Slice = yield Read(name, None, upto + 1, max(covered, floor))
-    messages = [message for _, message in _decoded(cut.rows)]
-    whole = contexts.units(messages)
-    if whole and upto < facts.last and _is_open(whole[-1]):
-        whole.pop()  # its results may come after: the next summary has all of it
-    messages = [message for unit in whole for message in unit]
-    if not messages:
-        return None
-    first, last = covered + 1 if before else floor + 1, messages[-1].seq or 0
-    # Where summaries have gone, the keys that they were written under are used: another one then.
-    beside: Facts = yield StatSession(sublogs_of(name)[1])
-    gone = f", after {beside.last - beside.count} that are gone" * (beside.last > beside.count)
-    told = "" if before is None else text_of(before)
-    text = yield Work(lambda: models.summarizer.summarize(told, messages))
-    made = {"first": first, "last": last, "by": models.summarizer.name}
-    record = codec.encode(Message("summary", text, extra={"from": made}))
-    key = operations.key_digest(f"summary of {first} to {last}{gone}")
-    written = yield Derive(name, record, key, last)
-    return operations.ack(session, written)
-
-
-def _is_open(unit: Sequence[Message]) -> bool:
-    """Whether a call in it waits for a result."""
-    results = {message.extra.get("tool_call_id") for message in unit}
-    calls = {call for message in unit for call in contexts.calls_of(message)}
-    return bool(calls - results)
-
-
-def _newest_summary(name: bytes, floor: int) -> Steps[tuple[Message | None, int]]:
-    """The summary that reaches furthest, and how far; none of what is gone."""
-    cut: Slice = yield Read(sublogs_of(name)[1], SUMMARIES_READ)
-    best: tuple[Message | None, int] = (None, 0)
-    for _, message in _decoded(cut.rows):
-        last = message.extra["from"]["last"]
-        if last > max(best[1], floor):
-            best = (message, last)
-    return best
-
-
-def context(
-    models: Models,
-    session: str,
-    query: str,
-    tokens: int,
-    *,
-    scope: str | None,
-    k: int,
-    count: contexts.Count | None,
-) -> Steps[Context]:
-    """Of `Store.context`: assembled again if what it is made from has changed meanwhile."""
-    operations.check_number(tokens, "tokens")
-    name = operations.session_bytes(session)
-    about = operations.session_bytes(session if scope is None else scope)
-    logs = tuple(dict.fromkeys((name, about, *sublogs_of(about)[:1], sublogs_of(name)[1])))
-    told = 0
-    for _ in range(CUT_TRIES):
-        before = yield from _facts(logs)
-        recalled = yield from recall(models, scope or session, query, k, None, None)
-        made = yield from _parts(session, name, before[0], recalled, tokens)
-        found = contexts.assemble(made, tokens, count or contexts.estimate)
-        if (yield from _facts(logs)) != before:
-            continue
-        upto = _unspoken(found)
-        if upto <= told:  # nothing is to be told; or it was, and the summary is gone or too long
-            return found
-        try:
-            if (yield from _summarize(models, session, name, before[0], upto)) is None:
-                return found
-        except Conflict:  # it was forgotten, rewritten or has expired meanwhile
-            continue
-        told = upto
-    raise EngineUnreachable(
-        f"{session!r} changed during each of {CUT_TRIES} tries to read it as of one instant. Try "
-        "again",
-        operation="context",
-    )
-
-
-def _unspoken(found: Context) -> int:
-    """Up to where a summary is wanted: older than every turn, and not told by anything yet."""
-    shown = [message.seq for message in found.turns if message.seq]
-    older = [last for _, last in found.left_out if not shown or last < shown[0]]
-    return max(older, default=0)
-
-
-def _facts(logs: Sequence[bytes]) -> Steps[list[Facts]]:
-    found: list[Facts] = []
-    for log in logs:
-        facts: Facts = yield StatSession(log)
-        found += [facts]
-    return found
-
-
-def _parts(
-    session: str, name: bytes, facts: Facts, recalled: Recalled, tokens: int
-) -> Steps[contexts.Parts]:
-    """No more is read than the budget can hold."""
-    floor = facts.last - facts.count
-    window = tokens // (contexts.MESSAGE_TOKENS + 1) + 1
-    newest: Slice = yield Read(name, window)
-    messages = [message for _, message in _decoded(newest.rows)]
-    first = newest.rows[0][0] if newest.rows else 0
-    if first > floor + 1:
-        head: Slice = yield Read(name, HEAD, first, floor)
-        kept = [message for _, message in _decoded(head.rows) if message.role in contexts.SYSTEM]
-        messages = [*kept, *messages]
-    summary, covered = yield from _newest_summary(name, floor)
-    last = end_of(facts)
-    return contexts.Parts(
-        session,
-        messages,
-        recalled.hits,
-        summary,
-        covered,
-        recalled.behind,
-        floor if last else 0,
-        last,
-    )

@@ -112,7 +112,7 @@ class CheckOptions:
 
 
 class Watcher(Protocol):
-    """Somebody who wants to know what is happening now."""
+    """Hears what is happening now."""
 
     def say(self, words: str) -> None:
         """What goes on, in a few words."""
@@ -230,7 +230,7 @@ class _Run:
         asked = scenario.patient and scenario.fault in self.options.faults
         if self.stopped is None and time.monotonic() > self.deadline and not asked:
             self.stopped = (
-                f"{_LATE:g} times the {self.options.time_s:g} s were over (--time gives it more)"
+                f"time limit reached ({_LATE:g} x {self.options.time_s:g} s); raise --time"
             )
         if self.stopped is not None:
             return

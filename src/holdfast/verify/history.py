@@ -62,7 +62,7 @@ class Event:
 
 @dataclass(slots=True)
 class Operation:
-    """An invoke and its completion in one. Ids stay JSON text until somebody needs them."""
+    """An invoke and its completion in one. Ids stay JSON text until they are needed."""
 
     number: int
     process: int | str | None

@@ -72,7 +72,7 @@ class Code:
 def code_of(store: object, modules: tuple[str, ...] = ()) -> Code:
     """The code of a store: the packages of its class and of what it inherits from.
 
-    Not the standard library's, and not ours beneath a user's class. `modules` names others
+    Not the standard library's, and not holdfast's beneath a user's class. `modules` names others
     instead, for a store that only passes on what another one does.
     """
     names = modules or tuple(dict.fromkeys(kind.__module__ for kind in type(store).__mro__))

@@ -108,7 +108,7 @@ def test_a_store_that_does_not_come_back_after_a_crash_is_broken():
 
 def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch):
     """Its fork would wait for ever for what the thread was to do: each is started instead."""
-    monkeypatch.setattr("holdfast.verify.scenarios.lines.TRACES", 1)
+    monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.TRACES", 1)
     result = run("tests.verify.lines.with_a_thread:target", "durable")
     assert result.verdict is Verdict.KEPT, tell(result)
     [seen] = result.faults["crash-at-line"].seen
@@ -142,7 +142,7 @@ def test_among_all_faults_it_takes_a_share_of_the_time_and_says_how_far_it_came(
 @pytest.mark.parametrize("engine", ["redis", "postgres"])
 def test_the_engine_dies_at_lines_of_our_store(engine: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (EngineAtLine(),))
-    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 3)
+    monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 3)
     result = run("", "durable", "atomic", "exactly-once", engine=engine)
     assert result.verdict is Verdict.KEPT, tell(result)
     seen = result.faults["crash-at-line"].seen
@@ -153,7 +153,7 @@ def test_the_engine_dies_at_lines_of_our_store(engine: str, monkeypatch: pytest.
 @pytest.mark.parametrize("engine", ["sqlite", "redis"])
 def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
-    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 8)
+    monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
     result = run("our_own", "durable", "atomic", "exactly-once", engine=engine)
     assert result.verdict is Verdict.KEPT, tell(result)
     seen = result.faults["crash-at-line"].seen
@@ -163,6 +163,6 @@ def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest
 @pytest.mark.usefixtures("can_cut")
 def test_a_power_cut_after_an_ack_that_was_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
-    monkeypatch.setattr("holdfast.verify.scenarios.lines.POINTS_MAX", 8)
+    monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
     result = run("never_synced", "durable")
     assert result.promises["durable"].verdict is Verdict.BROKEN, tell(result)

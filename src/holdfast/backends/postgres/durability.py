@@ -19,7 +19,7 @@ class ServerSettings:
     full_page_writes: str
     read_only: str
     unlogged: str
-    """Tables of ours that somebody made UNLOGGED: they are emptied after a crash."""
+    """Tables of holdfast that were made UNLOGGED: they are emptied after a crash."""
     position: str = ""
     """Where the log of the primary was: a replica that is not there yet lacks what was there before."""
 

@@ -29,7 +29,7 @@ class ConnectionLost(EngineUnreachable):
 
 
 class IndexGone(Refused):
-    """Somebody dropped tables of the index, which are made anew. Nothing was written."""
+    """Another program dropped tables of the index, which are made anew. Nothing was written."""
 
 
 class ReplyTimeout(psycopg.OperationalError):
@@ -46,14 +46,14 @@ _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (
     ("40", Contended, "the server gave up in favour of another transaction; nothing was written. Try again"),
     ("23514", UsageError, "no session can have such numbers; nothing was written"),
     ("22", UsageError, "a value that the server cannot hold; nothing was written"),
-    ("23505", Contended, "somebody else used that key at the same time; nothing was written. Try again"),
+    ("23505", Contended, "another client used that key at the same time; nothing was written. Try again"),
     ("53100", EngineFull, "the server's disk is full; nothing was written. Free some room and try again"),
     ("53200", EngineFull, "the server is out of memory; nothing was written. Try again, or write less at once"),
     ("53", EngineUnreachable, "the server has no room for another connection; nothing was written. Try again"),
     ("54", EngineFull, "more than the server can take at once; nothing was written. Write less at once"),
     ("25006", Refused, "the server is read-only (a standby, or default_transaction_read_only); nothing was written"),
     ("42501", Refused, "the role may not do that; nothing was written. Grant it what docs/howto/postgres.md lists"),
-    ("55P03", EngineUnreachable, "somebody held the session's lock for longer than we wait; nothing was written. Try again"),
+    ("55P03", EngineUnreachable, "another transaction held the session's lock for too long; nothing was written. Try again"),
     ("57014", EngineUnreachable, "the server stopped the statement (its time limit, or an operator); nothing was written. Try again"),
     ("57P", EngineUnreachable, "the server is going down or coming up; nothing was written. Try again"),
     ("28", EngineUnreachable, "the server refused the role or its password; nothing was written. Correct the URL"),

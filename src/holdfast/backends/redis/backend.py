@@ -17,7 +17,7 @@ from holdfast.backends.redis.command_steps import Engine
 from holdfast.backends.redis.driver import AsyncDriver, Driver, Steps
 from holdfast.backends.redis.durability import Assessment
 from holdfast.backends.redis.errors import BACKEND
-from holdfast.backends.redis.statements import Request, request_for
+from holdfast.backends.redis.statements import Statement, statement_for
 from holdfast.backends.slots import Slots
 from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
 from holdfast.commands import Command, ImportSession, Names
@@ -75,10 +75,10 @@ class RedisSetup:
         self._may_promote = shared.engine.pool.may_promote
         self.durability = min(assessment.durability for assessment in assessments)
 
-    def _group_for(self, request: Request, shared: Shared) -> GroupCommit:
+    def _group_for(self, statement: Statement, shared: Shared) -> GroupCommit:
         """Each node of a cluster has its own, so that a dead one holds up no other."""
         pool, address = shared.engine.pool, self._address
-        server = pool.known_server(request.slot) if pool.is_cluster else None
+        server = pool.known_server(statement.slot) if pool.is_cluster else None
         group = shared.groups.get(server)
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
@@ -89,7 +89,7 @@ class RedisSetup:
                 backend=BACKEND,
                 under_way_max=2 if waits else 1,
                 bytes_max=GROUP_BYTES_MAX,
-                size=lambda request: request.size,
+                size=lambda statement: statement.size,
                 queue_timeout_s=address.pool_timeout_s,
                 outcome_timeout_s=OUTCOME_REPLIES * address.reply_timeout_s,
             )
@@ -115,7 +115,7 @@ def _special(engine: Engine, command: Command[Any]) -> Steps[Any] | None:
 
 
 def _settle(writes: Sequence[Write]) -> None:
-    """Hand the outcomes of requests on, once all is known of them."""
+    """Hand the outcomes of statements on, once all is known of them."""
     for write in writes:
         if write.payload.settled:
             write.settle(write.payload.result, write.payload.error)
@@ -144,13 +144,13 @@ class RedisBackend(RedisSetup):
         steps = _special(shared.engine, command)
         if steps is not None:
             return cast("R", self._run(steps))
-        request = request_for(command, shared.engine.keys)
+        statement = statement_for(command, shared.engine.keys)
         if command.writes:
             return cast(
-                "R", self._group_for(request, shared).run(ThreadWrite(request), self._carry)
+                "R", self._group_for(statement, shared).run(ThreadWrite(statement), self._carry)
             )
-        self._run(shared.engine.carry((request,)))
-        return cast("R", request.outcome())
+        self._run(shared.engine.carry((statement,)))
+        return cast("R", statement.outcome())
 
     def close(self) -> None:
         """Finish what is under way and let go of the engine."""
@@ -223,13 +223,13 @@ class AsyncRedisBackend(RedisSetup):
         if steps is not None:
             async with self._turn(shared):
                 return cast("R", await self._driver.run(steps))
-        request = request_for(command, shared.engine.keys)
+        statement = statement_for(command, shared.engine.keys)
         if command.writes:
-            write = TaskWrite(request)
-            return cast("R", await self._group_for(request, shared).run_async(write, self._carry))
+            write = TaskWrite(statement)
+            return cast("R", await self._group_for(statement, shared).run_async(write, self._carry))
         async with self._turn(shared):
-            await self._driver.run(shared.engine.carry((request,)))
-        return cast("R", request.outcome())
+            await self._driver.run(shared.engine.carry((statement,)))
+        return cast("R", statement.outcome())
 
     async def close(self) -> None:
         """Finish what is under way and let go of the engine."""

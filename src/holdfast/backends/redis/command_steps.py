@@ -1,6 +1,6 @@
 """Commands carried out on Redis, for both APIs: every step is an `Ask` that a driver carries out.
 
-A group of requests for one engine is one exchange: the scripts, then, where the required durability needs
+A group of statements for one engine is one exchange: the scripts, then, where the required durability needs
 it, one WAITAOF or WAIT that serves them all.
 """
 
@@ -18,13 +18,13 @@ from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.listing import Listing
 from holdfast.backends.redis.pool import Pool
+from holdfast.backends.redis.replies import ticket_of
 from holdfast.backends.redis.statements import (
-    Request,
-    import_request,
+    Statement,
+    import_statement,
     pack,
-    request_for,
-    stage_request,
-    ticket_of,
+    stage_statement,
+    statement_for,
 )
 from holdfast.commands import Copy, ExportSession, ImportSession, Names, is_there
 from holdfast.errors import (
@@ -36,7 +36,7 @@ from holdfast.errors import (
 from holdfast.model import Durability, SessionState
 
 ATTEMPTS_MAX: Final = 5
-"""How often a request is sent again after an answer that says it was not carried out."""
+"""How often a statement is sent again after an answer that says it was not carried out."""
 TRYAGAIN_MAX: Final = 3
 REST_S: Final = 0.01
 """A session is on its way from one node to another for about as long as one MIGRATE takes."""
@@ -48,7 +48,7 @@ WAIT_SHARE: Final = 0.8
 
 
 class Engine:
-    """Carries out requests; each one is settled, with its result or its error, and none both."""
+    """Carries out statements; each one is settled, with its result or its error, and none both."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -56,10 +56,10 @@ class Engine:
         self.pool = Pool(address)
         self._listing = Listing(self.keys, self.carry)
 
-    def carry(self, requests: Sequence[Request]) -> Steps[None]:
-        """Settle every request. One that was surely not carried out may be sent again."""
+    def carry(self, statements: Sequence[Statement]) -> Steps[None]:
+        """Settle every statement. One that was surely not carried out may be sent again."""
         for attempt in range(ATTEMPTS_MAX):
-            todo = [request for request in requests if not request.settled]
+            todo = [statement for statement in statements if not statement.settled]
             if not todo:
                 return
             try:
@@ -69,14 +69,16 @@ class Engine:
                 return
             for server, some in by_server.items():
                 yield from self._exchange(server, some, last=attempt > 0)
-            yield from self._index([request for request in todo if request.indexed is None])
-            moving = max((request.tries for request in todo if not request.settled), default=0)
+            yield from self._index([statement for statement in todo if statement.indexed is None])
+            moving = max(
+                (statement.tries for statement in todo if not statement.settled), default=0
+            )
             if moving:
                 yield Rest(REST_S * 2**moving)
         _settle_all(
-            [request for request in requests if not request.settled],
+            [statement for statement in statements if not statement.settled],
             EngineUnreachable(
-                "the engine sent the request away again and again; nothing was written. Try again",
+                "the engine sent the command away again and again; nothing was written. Try again",
                 backend=BACKEND,
             ),
         )
@@ -88,13 +90,13 @@ class Engine:
     def import_session(self, command: ImportSession) -> Steps[bool]:
         """Write a whole session: staged beside its place in pieces, then committed in one step."""
         for _ in range(ATTEMPTS_MAX):
-            export = request_for(ExportSession(command.session), self.keys)
+            export = statement_for(ExportSession(command.session), self.keys)
             yield from self.carry([export])
             there: Copy = export.outcome()
             if there.facts.state is not SessionState.NEVER:
                 return not is_there(there, command.copy, backend=BACKEND)
             staged = self.keys.staged(command.session, os.urandom(8).hex().encode())
-            commit = import_request(command, self.keys, staged)
+            commit = import_statement(command, self.keys, staged)
             yield from self._stage(command, staged)
             yield from self.carry([commit])
             if commit.outcome() == b"imported":
@@ -114,37 +116,39 @@ class Engine:
         pieces = [(keys, b"HSET", piece) for piece in _pieces(w for pair in used for w in pair)]
         pieces += [(log, b"RPUSH", piece) for piece in _pieces(rows)]
         for key, verb, words in pieces:
-            stage = stage_request(verb, key, STAGE_TTL_MS, last, words)
+            stage = stage_statement(verb, key, STAGE_TTL_MS, last, words)
             yield from self.carry([stage])
             stage.outcome()
 
-    def _by_server(self, requests: Sequence[Request]) -> Steps[dict[Server, list[Request]]]:
-        by_server: dict[Server, list[Request]] = {}
-        for request in requests:
-            server = request.server
+    def _by_server(self, statements: Sequence[Statement]) -> Steps[dict[Server, list[Statement]]]:
+        by_server: dict[Server, list[Statement]] = {}
+        for statement in statements:
+            server = statement.server
             if server is None:
-                slot = request.slot if self.pool.is_cluster else None
+                slot = statement.slot if self.pool.is_cluster else None
                 server = yield from self.pool.server_of(slot)
-            by_server.setdefault(server, []).append(request)
+            by_server.setdefault(server, []).append(statement)
         return by_server
 
-    def _exchange(self, server: Server, requests: list[Request], *, last: bool) -> Steps[None]:
-        """Send requests to one engine and settle those that it answered."""
-        writes = any(request.writes for request in requests)
+    def _exchange(self, server: Server, statements: list[Statement], *, last: bool) -> Steps[None]:
+        """Send statements to one engine and settle those that it answered."""
+        writes = any(statement.writes for statement in statements)
         try:
             link = yield from self.pool.borrow(server)
         except HoldfastError as error:
             self.pool.doubt()
             if last or not self.pool.has_failover or isinstance(error, Refused):
-                _settle_all(requests, error)
+                _settle_all(statements, error)
             return
         assessment = link.assessment
         if assessment is None or (writes and assessment.durability < self.address.require):
             yield from self.pool.give_back(link)
-            _settle_all(requests, self._too_low(link))
+            _settle_all(statements, self._too_low(link))
             return
         split = self.pool.is_cluster
-        packed = [[pack(frame) for frame in request.frames(split=split)] for request in requests]
+        packed = [
+            [pack(frame) for frame in statement.frames(split=split)] for statement in statements
+        ]
         waits = self._waits(assessment) if writes else []
         checks = [link.recheck] if writes and assessment.durability and link.recheck else []
         words = [*(frame for frames in packed for frame in frames), *waits, *checks]
@@ -158,11 +162,11 @@ class Engine:
             link, assessment, replies[len(words) - len(checks) :]
         )
         at = 0
-        for request, frames in zip(requests, packed, strict=True):
-            reply = request.answer(replies[at : at + len(frames)])
-            self._answer(request, reply, assessment, last=last)
+        for statement, frames in zip(statements, packed, strict=True):
+            reply = statement.answer(replies[at : at + len(frames)])
+            self._answer(statement, reply, assessment, last=last)
             at += len(frames)
-        _hold_to(requests, _shortfall(replies[at : at + len(waits)]) or weaker)
+        _hold_to(statements, _shortfall(replies[at : at + len(waits)]) or weaker)
 
     def _assessment_now(
         self, link: Link, assessment: Assessment, replies: Sequence[Any]
@@ -207,65 +211,67 @@ class Engine:
             waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
         return waits
 
-    def _answer(self, request: Request, reply: Any, assessment: Assessment, *, last: bool) -> None:
-        """Settle a request, unless the reply says that nothing was done yet and how to go on."""
-        request.server, request.asking = None, False
+    def _answer(
+        self, statement: Statement, reply: Any, assessment: Assessment, *, last: bool
+    ) -> None:
+        """Settle a statement, unless the reply says that nothing was done yet and how to go on."""
+        statement.server, statement.asking = None, False
         if isinstance(reply, Exception):
-            self._refused(request, reply, last=last)
-        elif request.name is not None and (ticket := ticket_of(reply)) is not None:
-            request.indexed, request.ticket = None, ticket
+            self._refused(statement, reply, last=last)
+        elif statement.name is not None and (ticket := ticket_of(reply)) is not None:
+            statement.indexed, statement.ticket = None, ticket
         else:
-            _settle(request, reply, assessment.durability)
+            _settle(statement, reply, assessment.durability)
 
-    def _refused(self, request: Request, error: Exception, *, last: bool) -> None:
+    def _refused(self, statement: Statement, error: Exception, *, last: bool) -> None:
         """Settle with an error, unless the engine said that it did nothing and how to go on."""
         code = code_of(error)
-        if code == "NOSCRIPT" and not request.plain:
-            request.plain = True
-        elif code == "OOM" and request.alone is not None:
-            request.go_alone()
+        if code == "NOSCRIPT" and not statement.plain:
+            statement.plain = True
+        elif code == "OOM" and statement.alone is not None:
+            statement.go_alone()
         elif code == "MOVED" and self.pool.is_cluster:
             self.pool.doubt()
         elif code == "ASK" and self.pool.is_cluster:
-            request.asking, request.server = True, _asked_server(error)
-        elif code == "TRYAGAIN" and request.tries < TRYAGAIN_MAX:
-            request.tries += 1
+            statement.asking, statement.server = True, _asked_server(error)
+        elif code == "TRYAGAIN" and statement.tries < TRYAGAIN_MAX:
+            statement.tries += 1
         elif code == "READONLY" and self.pool.has_failover and not last:
             self.pool.doubt()
-        elif isinstance(error, Lost) and not request.writes and not last:
+        elif isinstance(error, Lost) and not statement.writes and not last:
             return  # reading twice does no harm
         else:
-            request.settle(error=mapped(error, request.operation, writes=request.writes))
+            statement.settle(error=mapped(error, statement.operation, writes=statement.writes))
 
-    def _index(self, requests: Sequence[Request]) -> Steps[None]:
+    def _index(self, statements: Sequence[Statement]) -> Steps[None]:
         """Write names into the index that their sessions are to be found in it, before those are."""
-        if not requests:
+        if not statements:
             return
-        error = yield from self._listing.add(requests)
-        for request in requests:
-            request.indexed = True
+        error = yield from self._listing.add(statements)
+        for statement in statements:
+            statement.indexed = True
             if error is not None:
-                request.settle(error=_not_indexed(error, request.operation))
+                statement.settle(error=_not_indexed(error, statement.operation))
 
 
-def _settle(request: Request, reply: Any, durability: Durability) -> None:
+def _settle(statement: Statement, reply: Any, durability: Durability) -> None:
     try:
-        request.settle(request.parse(reply, durability))
+        statement.settle(statement.parse(reply, durability))
     except HoldfastError as error:
-        error.operation = error.operation or request.operation
-        request.settle(error=error)
+        error.operation = error.operation or statement.operation
+        statement.settle(error=error)
 
 
-def _hold_to(requests: Sequence[Request], shortfall: str | None) -> None:
+def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:
     """Take back the acks of writes that no disk or replica has confirmed."""
     if shortfall is None:
         return
-    for request in requests:
-        if request.writes and request.settled and request.error is None:
-            request.error = OutcomeUnknown(
+    for statement in statements:
+        if statement.writes and statement.settled and statement.error is None:
+            statement.error = OutcomeUnknown(
                 f"the engine has the write in memory, but {shortfall}. It may or may not survive: "
                 "retry it with the same key",
-                operation=request.operation,
+                operation=statement.operation,
                 backend=BACKEND,
             )
 
@@ -280,11 +286,11 @@ def _shortfall(waits: Sequence[Any]) -> str | None:
     return None
 
 
-def _settle_all(requests: Sequence[Request], error: HoldfastError) -> None:
-    for request in requests:
+def _settle_all(statements: Sequence[Statement], error: HoldfastError) -> None:
+    for statement in statements:
         own = copy.copy(error)
-        own.operation = request.operation
-        request.settle(error=own)
+        own.operation = statement.operation
+        statement.settle(error=own)
 
 
 def _not_indexed(error: BaseException, operation: str) -> HoldfastError:

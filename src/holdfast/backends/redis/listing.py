@@ -17,12 +17,12 @@ from typing import Any, Final
 from holdfast.backends.redis import scripts
 from holdfast.backends.redis.driver import Steps
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.replies import NEW_TICKET
 from holdfast.backends.redis.statements import (
-    NEW_TICKET,
     WITHOUT_USED,
-    Request,
-    plain_request,
-    request_for,
+    Statement,
+    plain_statement,
+    statement_for,
 )
 from holdfast.commands import Names, StatSession
 from holdfast.model import Durability, SessionState
@@ -35,7 +35,7 @@ DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 class Listing:
     """The names of one namespace."""
 
-    def __init__(self, keys: Keys, carry: Callable[[Sequence[Request]], Steps[None]]) -> None:
+    def __init__(self, keys: Keys, carry: Callable[[Sequence[Statement]], Steps[None]]) -> None:
         self._keys, self._carry = keys, carry
 
     def names(self, command: Names) -> Steps[list[bytes]]:
@@ -59,15 +59,15 @@ class Listing:
             low, size = b"(" + page[-1], min(2 * size, PAGE)
         return found[: command.limit]
 
-    def add(self, requests: Sequence[Request]) -> Steps[BaseException | None]:
-        """Write the names that some requests bear into the index; why that failed, if it did."""
+    def add(self, statements: Sequence[Statement]) -> Steps[BaseException | None]:
+        """Write the names that some statements bear into the index; why that failed, if it did."""
         index, going = self._keys.index, self._keys.going
-        names = {request.name or b"": request.ticket for request in requests}
+        names = {statement.name or b"": statement.ticket for statement in statements}
         back = [name for name, ticket in names.items() if ticket != NEW_TICKET]
         # The mark first: a name that is there with its mark may be taken out again.
-        steps = [plain_request("append", b"HDEL", going, *back, key=going)] if back else []
+        steps = [plain_statement("append", b"HDEL", going, *back, key=going)] if back else []
         members = [word for name in names for word in (b"0", name)]
-        steps.append(plain_request("append", b"ZADD", index, *members, key=index, writes=True))
+        steps.append(plain_statement("append", b"ZADD", index, *members, key=index, writes=True))
         for step in steps:
             yield from self._carry([step])
             if step.error is not None:
@@ -79,16 +79,16 @@ class Listing:
         pages: list[list[bytes]] = []
         for key in (self._keys.index, self._keys.gone) if gone else (self._keys.index,):
             words = (b"ZRANGEBYLEX", key, low, high, b"LIMIT", b"0", b"%d" % size)
-            request = plain_request(Names.operation, *words, key=key)
-            yield from self._carry([request])
-            pages.append(request.outcome())
+            statement = plain_statement(Names.operation, *words, key=key)
+            yield from self._carry([statement])
+            pages.append(statement.outcome())
         return list(dict.fromkeys(heapq.merge(*pages)))[:size]
 
     def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
-        asked = {name: self._state_request(name) for name in names}
+        asked = {name: self._state_statement(name) for name in names}
         yield from self._carry(list(asked.values()))
-        found = {name: request.outcome() for name, request in asked.items()}
-        looks = {n: request_for(StatSession(n), self._keys) for n in names if found[n] == DOUBT}
+        found = {name: statement.outcome() for name, statement in asked.items()}
+        looks = {n: statement_for(StatSession(n), self._keys) for n in names if found[n] == DOUBT}
         yield from self._carry(list(looks.values()))
         found |= {name: look.outcome().state for name, look in looks.items()}
         return {name: SessionState(state) for name, state in found.items()}
@@ -102,34 +102,34 @@ class Listing:
             return
         ticket = os.urandom(6).hex().encode()
         marks = [word for name in names for word in (name, ticket)]
-        mark = plain_request(
+        mark = plain_statement(
             Names.operation, b"HSET", self._keys.going, *marks, key=self._keys.going
         )
         yield from self._carry([mark])
         if mark.error is not None:
             return
-        notes = [self._unlist_request(name, ticket) for name in names]
+        notes = [self._unlist_statement(name, ticket) for name in names]
         yield from self._carry(notes)
         out = [name for name, note in zip(names, notes, strict=True) if note.result]
         if out:
-            yield from self._carry([self._part_request(ticket, out)])
+            yield from self._carry([self._part_statement(ticket, out)])
 
-    def _state_request(self, name: bytes) -> Request:
+    def _state_statement(self, name: bytes) -> Statement:
         head = self._keys.session(name)[:1]
-        return Request(Names.operation, scripts.STATE, head, (), lambda reply, _: _state(reply))
+        return Statement(Names.operation, scripts.STATE, head, (), lambda reply, _: _state(reply))
 
-    def _unlist_request(self, name: bytes, ticket: bytes) -> Request:
+    def _unlist_statement(self, name: bytes, ticket: bytes) -> Statement:
         """Note at a session that its name may go: a write, since it must last before the name goes."""
         keys = self._keys.session(name)[:WITHOUT_USED]
 
         def may_go(reply: Any, _: Durability) -> bool:
             return bool(reply == [b"out"])
 
-        return Request(Names.operation, scripts.UNLIST, keys, (ticket,), may_go, writes=True)
+        return Statement(Names.operation, scripts.UNLIST, keys, (ticket,), may_go, writes=True)
 
-    def _part_request(self, ticket: bytes, names: Sequence[bytes]) -> Request:
+    def _part_statement(self, ticket: bytes, names: Sequence[bytes]) -> Statement:
         keys = (self._keys.index, self._keys.gone, self._keys.going)
-        return Request(
+        return Statement(
             Names.operation, scripts.PART, keys, [ticket, *names], lambda reply, _: reply
         )
 

@@ -65,7 +65,7 @@ def _refuse_emptied(path: Path, *, create: bool) -> None:
     if was_there and path.exists() and path.stat().st_size == 0:
         raise _error(
             Damaged,
-            f"{path} is empty, and it was not before: somebody cut it short. Nothing was written. "
+            f"{path} is empty, and it was not before: another program cut it short. Nothing was written. "
             "Keep a copy of it and of the -wal file beside it, then restore a backup",
         )
 
@@ -164,7 +164,7 @@ def _make_ready(connection: apsw.Connection, path: Path, *, create: bool) -> Non
     if fresh and not create:
         raise _error(
             Damaged,
-            f"{path} is there and has no tables: somebody emptied it, or deleted the -wal file "
+            f"{path} is there and has no tables: another program emptied it, or deleted the -wal file "
             "that held them. Nothing was written. Restore a backup",
         )
     connection.execute("PRAGMA journal_mode=WAL").fetchall()

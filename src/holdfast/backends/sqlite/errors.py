@@ -56,7 +56,7 @@ _WORDS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[HoldfastError], str
     ),
 )
 _CUT: Final = (
-    "a file of the database is shorter than it should be: somebody cut it; nothing was written. "
+    "a file of the database is shorter than it should be: another program cut it; nothing was written. "
     "Keep a copy, then restore a backup"
 )
 _FAILED: Final = "the engine failed; nothing was written"

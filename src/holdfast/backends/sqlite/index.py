@@ -36,7 +36,7 @@ WORDS_USUAL: Final = 16
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether a table of the index is gone: dropped by somebody, or left out of a copy."""
+    """Whether a table of the index is gone: dropped by another program, or left out of a copy."""
     return isinstance(error, apsw.SQLError) and any(
         str(error).endswith((f"no such table: {name}", f"no such table: main.{name}"))
         for name in NAMES

@@ -68,7 +68,7 @@ def _obstacle(watch: Watch, harm: Harm, is_sole: Callable[[], bool]) -> str | No
             "close the other process, and this one puts the file back",
             backend=BACKEND,
         )
-    # A copy of ours may be one of long ago; a file that somebody else began has their commits.
+    # A copy of ours may be one of long ago; a file that another program began has their commits.
     if not watch.log.begins_like(log_file) and not (joined and is_sole()):
         return f"another program has written to a new {log_file}"
     return None

@@ -48,7 +48,7 @@ class Log:
     def continues(self, frames: int) -> bool:
         """Whether a transaction that has just ended is there, directly behind the one before.
 
-        Somebody who cuts the file takes its end. What is written next leaves a hole there,
+        A program that cuts the file takes its end. What is written next leaves a hole there,
         and recovery stops at a hole. False where only a closer look can tell.
         """
         known, salts, tail = self._known

@@ -102,7 +102,7 @@ class Harm(NamedTuple):
 
 GONE: Final = "is gone: it was moved or deleted"
 REPLACED: Final = "is no longer the file that this store opened: another one is in its place"
-CUT: Final = "was cut short by somebody else"
+CUT: Final = "was cut short by another program"
 
 
 class Watch:

@@ -136,7 +136,7 @@ class Writer:
         """Now and then move what is in the -wal file into the database; whether it was tried.
 
         Not inside COMMIT, as SQLite would: the files are looked at first, since pages that
-        somebody cut off would be moved as zeros.
+        another program cut off would be moved as zeros.
         """
         if self.frames < FRAMES_MAX:
             return False

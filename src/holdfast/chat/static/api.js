@@ -34,7 +34,7 @@ export async function ask(path, { method = "GET", body, raw, signal } = {}) {
     const told = await answer.json();
     words = told.message || told.why || words;
   } catch {
-    // not ours: the status has to do
+    // not from this service: the status has to do
   }
   throw new Trouble(words, { status: answer.status, wait });
 }

@@ -188,7 +188,7 @@ def _bring(store: Store, session: _Session, kind: str, moved: Moved) -> None:
         try:
             ack = api.run(framework_operations.add(session.name, batch, key, expect=last, **more))
         except Conflict:
-            return  # somebody writes there at this moment; the reading back says so
+            return  # a client writes there at this moment; the reading back says so
         last = last if ack is None else ack.last
     moved.sessions += 1
     moved.messages += len(rest)

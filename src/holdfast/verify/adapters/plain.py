@@ -20,7 +20,7 @@ from holdfast.verify.blocks import Block
 from holdfast.verify.target import Target
 
 Turn = Mapping[str, Any]
-"""A message for a store that is not ours: `role`, `content` and `id`."""
+"""A message for a store of a user: `role`, `content` and `id`."""
 
 FIELDS: Final = ("role", "content", "id")
 

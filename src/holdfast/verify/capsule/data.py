@@ -60,7 +60,9 @@ def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> str:
     engine.stop()
     folder = engine.data_dir
     if folder is None:
-        raise EngineMissing(f"{engine.kind} from {engine.provider} shows its files to nobody")
+        raise EngineMissing(
+            f"holdfast cannot reach the files of {engine.kind} from {engine.provider}"
+        )
     for old in sorted(folder.rglob("*"), reverse=True):
         old.rmdir() if old.is_dir() else old.unlink()
     for name, data in files.items():
@@ -130,7 +132,9 @@ def copy_of(file: Path) -> bytes:
 
 def _files_in(folder: Path | None) -> dict[str, bytes]:
     if folder is None:
-        raise EngineMissing("the files of this engine cannot be reached: keep an export")
+        raise EngineMissing(
+            "holdfast cannot reach the files of this engine. Nothing was kept; keep an export"
+        )
     found = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

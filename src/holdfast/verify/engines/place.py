@@ -41,7 +41,7 @@ class Place:
 def looks_like_production(place: Place, others: Sequence[str]) -> str:
     """Why this should not be tested upon, in words; empty if nothing speaks against it.
 
-    `others` are keys or tables in it that are not ours.
+    `others` are keys or tables in it that are not of a check.
     """
     if not place.is_here:
         return f"{place.host} is not this machine"
@@ -50,7 +50,7 @@ def looks_like_production(place: Place, others: Sequence[str]) -> str:
             return f"the name {word!r} says production"
     if others:
         shown = ", ".join(repr(name) for name in others[:3])
-        return f"it holds what is not ours, such as {shown}"
+        return f"it holds other data, such as {shown}"
     return ""
 
 

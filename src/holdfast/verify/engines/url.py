@@ -33,7 +33,7 @@ AS_IT_IS: Final = "as-it-is"
 _MARK: Final = "holdfast"
 _SCAN_COUNT: Final = 1000
 _LOOK_KEYS_MAX: Final = 20_000
-"""So many keys are looked at for some that are not ours."""
+"""So many keys are looked at for some that are not of a check."""
 _CLEAN: Final = "from holdfast.verify.engines.url import clean_up; clean_up()"
 _UNDO_URL: Final = "HOLDFAST_UNDO_URL"
 _UNDO_NAMESPACE: Final = "HOLDFAST_UNDO_NAMESPACE"
@@ -115,7 +115,7 @@ class UrlEngine(Block):
         return self
 
     def stop(self) -> None:
-        """Nothing: the server belongs to somebody else."""
+        """Nothing: holdfast does not manage this server."""
 
     def close(self) -> None:
         """Remove what the namespace holds; `VerifyError` if the test wrote outside of it."""
@@ -134,7 +134,7 @@ class UrlEngine(Block):
             )
 
     def log(self, lines: int = 40) -> str:
-        """Its log is not ours to read."""
+        """Nothing: holdfast cannot read its log."""
         return f"({self.place.name} keeps its log; {lines} lines were asked for)"
 
     def _enter(self) -> object:
@@ -169,7 +169,7 @@ class UrlEngine(Block):
         if differ and self._insists:
             raise UsageError(
                 f"{self.place.name} does not run with {self.config!r} (wanted, found): {differ}. "
-                "We do not configure a server that is not ours",
+                "holdfast does not configure a server that it does not manage",
                 backend=self.kind,
             )
         if differ:
@@ -303,7 +303,7 @@ def clean_up(url: str | None = None, namespace: str | None = None) -> None:
     url = url or os.environ[_UNDO_URL]
     namespace = namespace or os.environ[_UNDO_NAMESPACE]
     if not namespace.startswith(f"{_MARK}_"):
-        raise UsageError(f"{namespace!r} is no namespace of ours: nothing was removed")
+        raise UsageError(f"{namespace!r} is no namespace of a check: nothing was removed")
     if urlsplit(url).scheme.startswith("postgres"):
         with postgres_connection(url) as connection:
             connection.execute(_schema("DROP SCHEMA IF EXISTS {} CASCADE", namespace))

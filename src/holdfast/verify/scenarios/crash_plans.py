@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.verify.lines import Point
 from holdfast.verify.workload import summaries
 from holdfast.verify.workload.plan import Step, message
 
@@ -35,6 +36,17 @@ class CrashPlan:
 
 
 NOWHERE: Final = CrashPlan("", "", (), ())
+
+
+@dataclass(slots=True)
+class Visit:
+    """One crash point, and what was seen after it."""
+
+    point: Point
+    crash_plan: CrashPlan = NOWHERE
+    proven: bool = False
+    stuck: str = ""
+    torn: str = ""
 
 
 def crash_plan(operation: str, session: str, *, keyed: bool) -> CrashPlan:
@@ -104,3 +116,17 @@ def summary_torn(plan: CrashPlan, answers: Answers) -> str:
         return words
     words = summaries.wrong(later, texts)
     return words and f"{words}, after summarize() was done again"
+
+
+def why_stuck(
+    whole: CrashPlan, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
+) -> str:
+    """Why the store did not serve the next process; empty where it did."""
+    if broke is not None:
+        return str(broke["because"])
+    for step, answer in zip(whole.after, answers, strict=True):
+        if answer is None:
+            return f"{step.f}() did not return"
+        if answer["type"] != "ok":
+            return f"{step.f}() failed: {answer['error']}"
+    return ""

@@ -72,7 +72,7 @@ class PowerCut(EngineFault):
         if context.require < Durability.DISK:
             return f"--require {context.require.name}: a power cut may lose what was acknowledged"
         if context.engine is None:
-            return "the target brings its own engine or files, whose power is not ours to cut"
+            return "the target brings its own engine or files, whose power holdfast cannot cut"
         if context.engine.provider != "local" or context.engine.config in ("cluster", "replica"):
             return "only the power of one engine of the provider local can be cut"
         return why_not()

@@ -10,7 +10,7 @@ from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.process_tree import kill_tree
 from holdfast.verify.proof import Evidence
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.lines import EngineAtLine, Strike, Visits
+from holdfast.verify.scenarios.crash_at_line import EngineAtLine, Strike, Visits
 from holdfast.verify.scenarios.power import PowerCut, powered
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool

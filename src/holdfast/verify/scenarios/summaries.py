@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.lines import CrashAtLine, Visits
+from holdfast.verify.scenarios.crash_at_line import CrashAtLine, Visits
 from holdfast.verify.workload import summaries
 from holdfast.verify.workload.client_pool import ClientPool
 

@@ -1,6 +1,6 @@
 """From calls to operations: whose descriptor leads where, and at which offset. Pure.
 
-Descriptors are followed through opens, duplicates, forks and threads; the path that strace
+Descriptors are traced through opens, duplicates, forks and threads; the path that strace
 noted beside each is used to notice a mistake in that, never instead of it.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from holdfast.errors import FaultNotProven
 from holdfast.verify.power.trace import calls as strace
 from holdfast.verify.power.trace.calls import Call
+from holdfast.verify.power.trace.descriptors import OpenFile, ThreadState
 from holdfast.verify.power.trace.operations import (
     Copy,
     Edit,
@@ -32,43 +33,6 @@ _PLACE: Final = re.compile(rb"\[(\d+)\]")
 _NEW_MODE: Final = 0o600
 
 
-@dataclass(slots=True)
-class _Open:
-    """An open file as the kernel has it: shared by every descriptor that was made from it."""
-
-    inode: int
-    append: bool = False
-    synced: bool = False
-    offset: int = 0
-
-
-@dataclass(slots=True)
-class _Table:
-    """The descriptors of a process that lead into the directory."""
-
-    held: dict[int, _Open] = field(default_factory=dict)
-    closed_by_exec: set[int] = field(default_factory=set)
-
-    def put(self, number: int, file: _Open, *, by_exec: bool) -> None:
-        self.held[number] = file
-        (self.closed_by_exec.add if by_exec else self.closed_by_exec.discard)(number)
-
-    def drop(self, number: int) -> None:
-        self.held.pop(number, None)
-        self.closed_by_exec.discard(number)
-
-    def copy(self) -> _Table:
-        return _Table(dict(self.held), set(self.closed_by_exec))
-
-
-@dataclass(slots=True)
-class _Thread:
-    """What a thread shares, or does not share, with others."""
-
-    table: _Table = field(default_factory=_Table)
-    cwd: list[str] = field(default_factory=lambda: [""])
-
-
 class CallReplay:
     """Replays traced system calls on the directory `root`, given as the kernel names it.
 
@@ -83,7 +47,7 @@ class CallReplay:
         self._root = root
         self._tree = base.tree.copy()
         self._sizes = dict(base.sizes)
-        self._threads: dict[tuple[int, int], _Thread] = {}
+        self._threads: dict[tuple[int, int], ThreadState] = {}
 
     def replay(self, calls: Iterable[Call]) -> None:
         """Take calls in the order in which they count."""
@@ -94,8 +58,8 @@ class CallReplay:
 
     # Where things are
 
-    def _thread(self, call: Call) -> _Thread:
-        return self._threads.setdefault(call.thread, _Thread())
+    def _thread(self, call: Call) -> ThreadState:
+        return self._threads.setdefault(call.thread, ThreadState())
 
     def _relative(self, path: str) -> str | None:
         """A path below the root; None for what is elsewhere or has no part in this."""
@@ -117,7 +81,7 @@ class CallReplay:
                 thread.cwd[0] = where.path
         return self._relative(posixpath.join(folder, path))
 
-    def _file(self, call: Call, word: bytes) -> _Open | None:
+    def _file(self, call: Call, word: bytes) -> OpenFile | None:
         """The open file behind a descriptor, where it is one of the directory."""
         where = strace.descriptor(word)
         table = self._thread(call).table
@@ -132,7 +96,7 @@ class CallReplay:
         if file is None and not where.deleted:
             inode = self._tree.find(path)
             if inode is not None:  # it was inherited: as a redirection, which appends
-                file = _Open(inode, append=True)
+                file = OpenFile(inode, append=True)
                 table.put(number, file, by_exec=False)
         return file
 
@@ -162,7 +126,7 @@ class CallReplay:
             self._resize(call, inode, 0)
         if inode is not None and call.result is not None:
             synced = bool(flags & {b"O_SYNC", b"O_DSYNC"})
-            file = _Open(inode, append=b"O_APPEND" in flags, synced=synced)
+            file = OpenFile(inode, append=b"O_APPEND" in flags, synced=synced)
             table.put(call.result, file, by_exec=b"O_CLOEXEC" in flags)
 
     def _closed(self, call: Call) -> None:
@@ -213,7 +177,7 @@ class CallReplay:
         shares = b"CLONE_FILES" in call.arguments
         table = parent.table if shares else parent.table.copy()
         cwd = parent.cwd if b"CLONE_FS" in call.arguments else list(parent.cwd)
-        self._threads[call.thread[0], call.result] = _Thread(table, cwd)
+        self._threads[call.thread[0], call.result] = ThreadState(table, cwd)
 
     def _executed(self, call: Call) -> None:
         thread = self._thread(call)
@@ -457,7 +421,7 @@ class CallReplay:
     """Those that still matter when the directory is another one: who shares with whom."""
 
 
-def _advance(file: _Open | None, place: bytes | None, count: int) -> int:
+def _advance(file: OpenFile | None, place: bytes | None, count: int) -> int:
     """Where a copy begins in a file; the file's own offset moves where none was given."""
     given = None if place is None else _PLACE.search(place)
     if given is not None:

@@ -70,7 +70,7 @@ def _options(asked: Asked) -> list[str]:
 
 
 def check(asked: Asked) -> None:
-    """Refuse what would put somebody's memory before everybody."""
+    """Refuse what would show a person's memory to others."""
     if not is_loopback(asked.host) and not asked.token:
         raise UsageError(
             f"others can reach {asked.host}, so a token is needed: set HOLDFAST_CHAT_TOKEN or "
@@ -99,9 +99,9 @@ async def _serve(asked: Asked) -> int:
 
     from holdfast.chat.app import Setting, build  # noqa: PLC0415 - needs the extra
     from holdfast.chat.control import Control  # noqa: PLC0415
-    from holdfast.chat.guard import LOOPBACK  # noqa: PLC0415
     from holdfast.chat.link import ChatOptions, Link  # noqa: PLC0415
     from holdfast.chat.people import Access  # noqa: PLC0415
+    from holdfast.chat.request_guard import LOOPBACK  # noqa: PLC0415
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     require = Durability[asked.require.upper()]
@@ -130,14 +130,16 @@ async def _open(link: Link) -> None:
     except EngineUnreachable as error:
         say(f"the store cannot be reached yet: {error}. The page says so and waits")
         return
-    say(f"{store.backend}: every message is saved to {store.durability.name} before it is shown so")
+    say(
+        f"{store.backend}: every message is saved to {store.durability.name} before it is shown as saved"
+    )
     for risk in link.risks:
         say(f"risk: {risk}")
 
 
 def _answerer(asked: Asked) -> Answerer:
     if asked.model_url is not None and asked.model is not None:
-        from holdfast.chat.model import Model  # noqa: PLC0415 - an extra
+        from holdfast.chat.remote_model import Model  # noqa: PLC0415 - an extra
 
         return Model(asked.model_url, asked.model, api_key=os.environ.get(MODEL_KEY))
     from holdfast.chat.answers import Companion  # noqa: PLC0415 - as above

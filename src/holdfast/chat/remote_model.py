@@ -15,6 +15,7 @@ import httpx
 
 from holdfast.chat import bounds
 from holdfast.chat.answers import Asked, Delta, Looked, Made, found_text, is_there, look
+from holdfast.chat.person_memories import Memory, remember
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 from holdfast.model import Message
 
@@ -117,7 +118,7 @@ class Model:
         session = asked.person.session(asked.conversation)
         try:
             context = await asked.store.context(
-                session, asked.text, tokens=bounds.CONTEXT_TOKENS, scope=asked.person.memory
+                session, asked.text, tokens=bounds.CONTEXT_TOKENS, scope=asked.person.memories
             )
         except HoldfastError as error:  # without long-term memory there still is the conversation
             page = await asked.store.history(session, limit=bounds.RECALLED, before=asked.seq + 1)
@@ -197,7 +198,7 @@ async def _carry_out(asked: Asked, call: dict[str, Any]) -> tuple[Message, Looke
             seen = await look(asked, str(given["query"]))
             text = found_text(seen)
         elif name == "remember":
-            text = await _remember(asked, str(given["text"]), call["id"])
+            text = await _remember(asked, str(given["text"]))
         else:
             text = f"there is no tool {name!r}"
     except (ValueError, KeyError, TypeError) as error:
@@ -205,14 +206,11 @@ async def _carry_out(asked: Asked, call: dict[str, Any]) -> tuple[Message, Looke
     return Message("tool", text, extra={"tool_call_id": call["id"], "name": name}), seen
 
 
-async def _remember(asked: Asked, text: str, call: str) -> str:
-    made = {"conversation": asked.conversation, "seq": asked.seq}
-    memory = Message("memory", text, extra={"from": made})
+async def _remember(asked: Asked, text: str) -> str:
+    memory = Memory(text, None, asked.conversation, asked.seq)
     session = asked.person.session(asked.conversation)
     async with asked.alone():  # a forget is before it, and the message is gone; or after it
         if not await is_there(asked.store, session, asked.seq):
             return "not remembered: the conversation was forgotten meanwhile"
-        ack = await asked.store.append(
-            asked.person.memory, memory, key=f"{asked.conversation}/{asked.key}/{call}"
-        )
+        ack = await remember(asked.store, asked.person, memory)
     return f"remembered, {ack.durability.name}"

@@ -19,7 +19,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.crash_plans import NOWHERE, CrashPlan, crash_plan
+from holdfast.verify.scenarios.crash_plans import CrashPlan, Visit, crash_plan, why_stuck
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.task_server import ASIDE, Task
@@ -48,17 +48,6 @@ _SAYS: Final = {
     "duplicate": "write it twice",
     "resurrected": "bring back what was forgotten",
 }
-
-
-@dataclass(slots=True)
-class Visit:
-    """One crash point, and what was seen after it."""
-
-    point: Point
-    crash_plan: CrashPlan = NOWHERE
-    proven: bool = False
-    stuck: str = ""
-    torn: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +311,7 @@ class Visits:
         whole = visit.crash_plan
         first = asked * OPS_PER_TASK
         answers = [self._answers.get(first + place) for place in range(len(whole.after))]
-        visit.stuck = _stuck(whole, answers, self._events_of.get(("broke-off", asked)))
+        visit.stuck = why_stuck(whole, answers, self._events_of.get(("broke-off", asked)))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
 
@@ -457,17 +446,3 @@ class Visits:
         else:
             words = f"after each of {len(self.visits)} crashes the next process could write"
             yield Finding("loud", Verdict.KEPT, words, name)
-
-
-def _stuck(
-    whole: CrashPlan, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
-) -> str:
-    """Why the store did not serve the next process; empty where it did."""
-    if broke is not None:
-        return str(broke["because"])
-    for step, answer in zip(whole.after, answers, strict=True):
-        if answer is None:
-            return f"{step.f}() did not return"
-        if answer["type"] != "ok":
-            return f"{step.f}() failed: {answer['error']}"
-    return ""

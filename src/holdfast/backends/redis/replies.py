@@ -1,0 +1,159 @@
+"""Replies of Redis as results, or as errors. Pure.
+
+The first word says what happened; a refusal was decided before anything was changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.backends.redis.errors import BACKEND
+from holdfast.commands import (
+    Append,
+    Copy,
+    Derive,
+    Facts,
+    Removed,
+    Rewrite,
+    Slice,
+    Written,
+    check_expect,
+    orphaned,
+    unfit,
+)
+from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
+from holdfast.model import Durability, SessionState
+from holdfast.recall.index_commands import Position
+
+NEW_TICKET: Final = b"1"
+"""Of a session that never was; one that was taken out of the index has one of its own."""
+
+
+def ticket_of(reply: Any) -> bytes | None:
+    """The ticket, if the script wants the session's name to be written to the index first."""
+    if not isinstance(reply, list) or reply[:1] != [b"new"]:
+        return None
+    return bytes(reply[1]) if len(reply) > 1 else NEW_TICKET
+
+
+def _trouble(reply: Any) -> HoldfastError | None:
+    if reply[0] == b"torn":
+        return Damaged(
+            f"the session has {int(reply[2])} of its {int(reply[1])} messages: the engine evicted "
+            "some, or another program took them. Nothing was changed. forget() makes it usable again",
+            backend=BACKEND,
+        )
+    if reply[0] == b"lost":
+        return Damaged(
+            "the index of the session has lost its vectors. Nothing was changed. It is built anew",
+            backend=BACKEND,
+        )
+    if reply[0] == b"newer":
+        return FormatTooNew(
+            f"the session has layout {reply[1].decode()!r}, from a later release. Nothing was "
+            "changed. Upgrade holdfast",
+            backend=BACKEND,
+        )
+    return None
+
+
+def checked(reply: Any) -> Any:
+    """The reply, unless it says that the session is torn, lost or newer."""
+    trouble = _trouble(reply)
+    if trouble is not None:
+        raise trouble
+    return reply
+
+
+def fit(reply: Any, _durability: Durability) -> Any:
+    """The reply, unless what was staged does not fit together."""
+    if checked(reply)[0] == b"unfit":
+        raise unfit(reply[1].decode(), backend=BACKEND)
+    return reply
+
+
+def written(reply: Any, durability: Durability, command: Append | Rewrite) -> Written:
+    """The numbers that were given, or the refusal."""
+    if isinstance(reply, bytes):
+        word, first, last = reply.split()
+        return Written(int(first), int(last), durability, repeated=word == b"repeated")
+    word = checked(reply)[0]
+    if word == b"conflict":
+        check_expect(command.expect, int(reply[1]), operation=command.operation, backend=BACKEND)
+    if word == b"full":
+        raise EngineFull(
+            f"the session has given {int(reply[1])} numbers and cannot give that many more. "
+            "Nothing was written. Go on in a new session",
+            operation=command.operation,
+            backend=BACKEND,
+        )
+    raise NotApplied(f"the script refused: {word!r}", backend=BACKEND)
+
+
+def removed(reply: Any, _durability: Durability) -> Removed:
+    """How much is gone."""
+    checked(reply)
+    if reply[0] == b"never":
+        return Removed(0, 0, scrubbed=True)
+    # The append-only file keeps what was deleted until the engine rewrites it.
+    return Removed(int(reply[1]), int(reply[2]), scrubbed=False, memories=int(reply[3]))
+
+
+def derived(reply: Any, durability: Durability, command: Derive) -> Written:
+    """Of a record that was made from others, which may be gone."""
+    if isinstance(reply, list) and reply[0] == b"orphaned":
+        raise orphaned(command.source, backend=BACKEND)
+    return written(reply, durability, Append(command.session, ()))
+
+
+def numbered(reply: Any, _durability: Durability) -> list[tuple[int, bytes]]:
+    """Records with their numbers."""
+    _, *found = checked(reply)
+    return [(int(seq), record) for seq, record in zip(found[::2], found[1::2], strict=True)]
+
+
+def position(reply: Any, _durability: Durability) -> Position:
+    """How far an index has come."""
+    _, model, upto, floor = checked(reply)
+    return Position(model.decode(), int(upto), int(floor))
+
+
+def page(reply: Any, _durability: Durability) -> Slice:
+    """A page of a session."""
+    _, state, end, first, records = checked(reply)
+    rows = list(enumerate(records, int(first)))
+    return Slice(SessionState(state.decode()), int(end), rows)
+
+
+def newest(reply: Any, limit: int | None) -> Slice:
+    """The newest records, read in the same instant as the found."""
+    found, records = facts(reply[0], Durability.MEMORY), reply[1]
+    if found.state is not SessionState.LIVE:
+        return Slice(found.state, 0, ())
+    expected = found.last - int(reply[0][-1])
+    if found.expires_ms is not None and expected and not records:
+        return Slice(SessionState.EXPIRED, 0, ())  # within the very microsecond between the two
+    if found.count != expected:
+        checked([b"torn", expected, found.count])
+    if len(records) != (expected if limit is None else min(limit, expected)):
+        raise Damaged("the engine gave fewer records than it has", backend=BACKEND)
+    rows = list(enumerate(records, found.last - len(records) + 1))
+    return Slice(found.state, found.last if expected else 0, rows)
+
+
+def facts(reply: Any, _durability: Durability) -> Facts:
+    """The state of a session."""
+    _, state, last, count, size, ttl_ms, expires_ms, _ = checked(reply)
+    times = [int(one) if one else None for one in (ttl_ms, expires_ms)]
+    return Facts(SessionState(state.decode()), int(last), int(count), int(size), *times)
+
+
+def copied(reply: Any, durability: Durability) -> Copy:
+    """A whole session."""
+    _, state, records, used = checked(reply)
+    keys = []
+    for digest, numbers in zip(used[::2], used[1::2], strict=True):
+        begin, end = numbers.split()
+        keys.append((digest, int(begin), int(end)))
+    rows = list(enumerate(records, int(state[-1]) + 1))
+    return Copy(facts(state, durability), rows, sorted(keys))
