@@ -237,6 +237,7 @@ def check(
     package.module:target, or a framework's such as openai-agents:sqlite. Exit 0 kept, 1 broken,
     2 wrong arguments, 3 unknown, 4 the kit failed.
     """
+    from holdfast.verify import card  # noqa: PLC0415
     from holdfast.verify import check as kit  # noqa: PLC0415
     from holdfast.verify.report import html  # noqa: PLC0415
     from holdfast.verify.report import terminal as report  # noqa: PLC0415
@@ -245,7 +246,7 @@ def check(
         asked["seed"] = secrets.randbelow(1_000_000)
     given = {name: value for name, value in asked.items() if value is not None}
     options = kit.CheckOptions(**given)
-    work = _card() if options.all_configs else kit.check
+    work = card.make_card if options.all_configs else kit.check
     if report_file is not None:
         html.ensure_ready()
     for file in (json_file, report_file):
@@ -265,13 +266,6 @@ def check(
         terminal.write_file(iter([html.render(result.to_json())]), report_file)
         report.show_place(report_file)
     ctx.exit(result.exit_code)
-
-
-def _card() -> Any:
-    """The check of every configuration."""
-    from holdfast.verify.card import make_card  # noqa: PLC0415 - the kit loads when used
-
-    return make_card
 
 
 @main.command()
