@@ -28,13 +28,13 @@ BANNED = re.compile(r"\b(manager|helper|util|utils|handler|successfully)\b", re.
 
 RETIRED = {
     "door", "doors", "course", "courses", "lane", "lanes", "walk", "walks", "walker", "follow", "follows",
-    "followed", "follower", "following", "mind", "minds", "edge", "edges", "lend", "lending",
+    "followed", "follower", "following", "mind", "minds", "edge", "edges", "lend", "lending", "told", "ours", "anew",
 }  # fmt: skip
 """Words that a plainer one has replaced: none may be part of a name."""
 RETIRED_NAMES = {
     "Take", "Put", "Look", "Pick", "Promise", "Level", "Target", "Mind", "Request", "Requests",
 }  # fmt: skip
-PLAIN = ("backends", "recall", "integrations", "contract.py", "connection.py", "commands.py",
+PLAIN = ("backends", "chat", "doctor", "recall", "integrations", "contract.py", "connection.py", "commands.py",
          "operations.py", "transfer.py", "transfer_checks.py", "runner.py", "model.py", "codec.py")  # fmt: skip
 """Folders and modules whose names are free of retired words."""
 LINES_MAX = 450

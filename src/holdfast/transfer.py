@@ -142,10 +142,10 @@ class Reader:
         except HoldfastError as error:
             if self._moving is None:
                 raise
-            ours = copying.copy(error)  # others may be given the same one
+            own = copying.copy(error)  # others may be given the same one
             words = f"session {_shown(self._moving)}: {error}. {self._so_far()}"
-            ours.args = (words, *error.args[1:])
-            raise ours from error.__cause__
+            own.args = (words, *error.args[1:])
+            raise own from error.__cause__
 
     def count(self, moved: SessionCopy, *, written: bool) -> None:
         """Note what became of a session."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.chat.companion import Told, reply
+from holdfast.chat.companion import Remembered, reply
 from holdfast.chat.noticing import day, memories_in, turned
 from holdfast.chat.request_guard import Rate
 
@@ -62,19 +62,21 @@ def test_a_day_is_named_as_one_says_it(days, words):
 
 def test_an_answer_names_what_was_told_and_when():
     tuesday = NOW - timedelta(days=3)
-    told = [Told("My name is Xiao Li", tuesday, 0.6), Told("I like tea", tuesday, 0.2)]
+    told = [Remembered("My name is Xiao Li", tuesday, 0.6), Remembered("I like tea", tuesday, 0.2)]
     assert reply("What is my name?", told, NOW) == (
         "You told me on Tuesday that your name is Xiao Li."
     )
-    assert reply("我叫什么名字？", [Told("我叫小李", tuesday, 0.6)], NOW) == (
+    assert reply("我叫什么名字？", [Remembered("我叫小李", tuesday, 0.6)], NOW) == (
         "You told me on Tuesday: “我叫小李”."
     )
 
 
 def test_an_answer_claims_no_more_than_is_known():
     assert reply("What is my name?", [], NOW).startswith("I do not know that yet")
-    assert reply("Who?", [Told("I like tea", NOW, 0.1)], NOW).startswith("I do not know that yet")
-    assert "not sure" in reply("Who?", [Told("I like tea", NOW, 0.3)], NOW)
+    assert reply("Who?", [Remembered("I like tea", NOW, 0.1)], NOW).startswith(
+        "I do not know that yet"
+    )
+    assert "not sure" in reply("Who?", [Remembered("I like tea", NOW, 0.3)], NOW)
     assert "7 newer" in reply("Who?", [], NOW, behind=7)
 
 

@@ -60,7 +60,7 @@ def test_our_own_directory_is_judged_by_its_log(disk_path: Path):
     found = audit(place)
     assert none_yet.facts["index"].startswith("none yet")
     assert found.sound[Hazard.POWER] is not Soundness.UNSOUND, "Chroma's own files are derived"
-    assert found.ours is not None
+    assert found.ack_durability is not None
     assert found.facts["index: open in"] == "no process"
     assert {one.severity for one in found.findings if "index" in one.loses} <= {Severity.NOTE}
 

@@ -66,10 +66,10 @@ def test_the_changes_that_it_names_are_the_cure(on_disk: OnDisk):
     wait_until(lambda: verdicts(audit(server.url)) == (UNSOUND, UNSOUND))
     before = audit(server.url)
     assert len([one for one in before.findings if Hazard.POWER in one.hazards]) == 3
-    assert before.ours is Durability.PROCESS
+    assert before.ack_durability is Durability.PROCESS
     server.run(*(line for one in before.findings for line in one.commands if "pg_ch" not in line))
     wait_until(lambda: verdicts(audit(server.url)) == (SOUND, SOUND))
-    assert audit(server.url).ours is Durability.DISK
+    assert audit(server.url).ack_durability is Durability.DISK
     server.close()
 
 
@@ -89,7 +89,7 @@ def test_the_setting_of_this_role_and_database_counts(server: Server):
         server.run(statement)
         found = audit(url)
         assert verdicts(found) == (UNSOUND, UNSOUND)
-        assert found.ours is Durability.DISK, "our own store raises it for its writes"
+        assert found.ack_durability is Durability.DISK, "our own store raises it for its writes"
         [finding] = [one for one in found.findings if Hazard.POWER in one.hazards]
         assert finding.commands[0].startswith(cure)
         server.run(*finding.commands)
@@ -201,7 +201,7 @@ def test_a_streaming_replica_and_its_lag(server: Server):
     assert [measure.name for measure in found.measures] == ["replica_lag_seconds"]
     standby = audit(replica.url)
     assert standby.sound[Hazard.STALENESS] is UNSOUND
-    assert standby.ours is None
+    assert standby.ack_durability is None
     server.run("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
     wait_until(lambda: audit(server.url).sound[Hazard.FAILOVER] is SOUND)
     plain = audit(server.as_app())

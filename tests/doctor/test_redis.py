@@ -48,7 +48,7 @@ def test_a_sound_server_is_sound(redis: Any):
     found = assert_sound(redis.url)
     assert found.exit_code == 0
     assert found.findings == ()
-    assert found.ours is Durability.DISK
+    assert found.ack_durability is Durability.DISK
     assert found.facts["version"] == redis.version
 
 

@@ -76,7 +76,7 @@ def test_our_own_file_is_sound(file: Path):
     fill(file)
     found = assert_sound(url(file))
     assert found.exit_code == 0
-    assert found.ours is Durability.DISK
+    assert found.ack_durability is Durability.DISK
     assert found.facts["holdfast records read"] == "2 of 1 session(s)"
     assert found.sound[Hazard.ORDER] is SOUND
 
@@ -118,7 +118,7 @@ def test_the_default_of_the_library_loses_the_last_commit(file: Path):
     found = audit(url(file))
     assert verdicts(found) == (SOUND, UNSOUND)
     assert found.facts["belongs to"] == "another program"
-    assert found.ours is None
+    assert found.ack_durability is None
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_file_in_memory_is_not_on_a_disk():
     finally:
         file.unlink()
     assert verdicts(found) == (SOUND, UNSOUND)
-    assert found.ours is Durability.PROCESS
+    assert found.ack_durability is Durability.PROCESS
 
 
 def test_a_damaged_record_is_named_by_session_and_number(file: Path):

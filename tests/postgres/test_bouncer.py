@@ -132,4 +132,4 @@ def test_the_async_api_works(bouncer: str):
 def test_the_doctor_looks_through_it(bouncer: str):
     found = audit(bouncer)
     assert found.sound[Hazard.SIGKILL] is Soundness.UNSOUND, "this database commits without waiting"
-    assert found.ours is Durability.DISK
+    assert found.ack_durability is Durability.DISK

@@ -408,8 +408,8 @@ def test_what_was_read_before_a_forget_is_refused_by_chroma_itself(disk_path: Pa
     one = Entry(3, b"\1" * 8, b"\1", {})
     index.execute(Erase(b"u", 5))
     assert index.execute(Extend(b"u", "m/8", 0, 3, [one], 0)) == Position()
-    assert index.execute(Extend(b"u", "m/8", 0, 3, [one], 0, anew=True)) == Position()
+    assert index.execute(Extend(b"u", "m/8", 0, 3, [one], 0, from_scratch=True)) == Position()
     assert chroma_collections(disk_path / "index") == 0
-    anew = Extend(b"u", "m/8", 0, 6, [Entry(6, b"\1" * 8, b"\1", {})], 5, anew=True)
+    anew = Extend(b"u", "m/8", 0, 6, [Entry(6, b"\1" * 8, b"\1", {})], 5, from_scratch=True)
     assert index.execute(anew).upto == 6
     index.close()

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from holdfast.chat import bounds
-from holdfast.chat.companion import LIKELY, Told, reply
+from holdfast.chat.companion import LIKELY, Remembered, reply
 from holdfast.chat.noticing import MEMORIES_PER_MESSAGE
 from holdfast.chat.people import Person
 from holdfast.chat.person_memories import memory_of
@@ -147,8 +147,10 @@ class Companion:
     def _text(self, asked: Asked, looked: Looked) -> str:
         if looked.failed:
             return f"Your message is saved, but I cannot look into my memory now: {looked.failed}"
-        told = [Told(hit.text, memory_of(hit.message).said_at, hit.score) for hit in looked.hits]
-        return reply(asked.text, told, asked.now, behind=looked.behind)
+        remembered = [
+            Remembered(hit.text, memory_of(hit.message).said_at, hit.score) for hit in looked.hits
+        ]
+        return reply(asked.text, remembered, asked.now, behind=looked.behind)
 
 
 def pieces(text: str, words: int = 4) -> Sequence[str]:

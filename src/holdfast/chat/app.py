@@ -109,7 +109,7 @@ def build(link: Link, answerer: Answerer, setting: Setting) -> FastAPI:
     if setting.chaos is not None:
         app.include_router(chaos)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_exception_handler(HoldfastError, _told)
+    app.add_exception_handler(HoldfastError, _error_answer)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_middleware(Guard, hosts=setting.hosts)
@@ -376,7 +376,7 @@ async def load(
 @chaos.get("")
 async def faults(_: KnownPerson, service: Serving) -> Json:
     """What can be broken here, and the proof of what was."""
-    return Json(await _control(service).told())
+    return Json(await _control(service).faults_json())
 
 
 @chaos.post("/{fault}/{key}", status_code=202)
@@ -396,7 +396,7 @@ def _control(service: Service) -> Control:
     return service.setting.chaos
 
 
-async def _told(_: Request, error: Exception) -> Json:
+async def _error_answer(_: Request, error: Exception) -> Json:
     """An error of the tree, with whether the write happened."""
     outcome = "unknown" if isinstance(error, OutcomeUnknown) else "not done"
     headers = {"Retry-After": "1"} if _status(error) == 503 else None  # noqa: PLR2004

@@ -54,7 +54,7 @@ class Supervisor:
         self.landed: list[dict[str, Any]] = []
         self._one = threading.Lock()
 
-    def told(self) -> dict[str, Any]:
+    def faults_json(self) -> dict[str, Any]:
         """What can be done, and what was."""
         offered = [{"name": one.name, "words": one.words} for one in self.faults.values()]
         return {"faults": offered, "landed": self.landed[-LANDED_KEPT:]}
@@ -103,7 +103,7 @@ def controlled(supervisor: Supervisor) -> Iterator[dict[str, str]]:
     class Control(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self._may():
-                self._say(200, supervisor.told())
+                self._say(200, supervisor.faults_json())
 
         def do_POST(self) -> None:
             if not self._may():
@@ -123,8 +123,8 @@ def controlled(supervisor: Supervisor) -> Iterator[dict[str, str]]:
             self._say(403, {"message": "not from the service"})
             return False
 
-        def _say(self, status: int, told: dict[str, Any]) -> None:
-            body = json.dumps(told).encode()
+        def _say(self, status: int, payload: dict[str, Any]) -> None:
+            body = json.dumps(payload).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -15,11 +15,11 @@ LIKELY: Final = 0.25
 """From this score on it is mentioned, with doubt."""
 CLOSE: Final = 0.75
 """Further memories are mentioned if they score so much of the best."""
-TOLD_MAX: Final = 3
+REMEMBERED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Remembered:
     """Something that was remembered: what, when, how well it fits."""
 
     text: str
@@ -27,35 +27,35 @@ class Told:
     score: float
 
 
-def reply(text: str, told: Sequence[Told], now: datetime, *, behind: int = 0) -> str:
+def reply(text: str, remembered: Sequence[Remembered], now: datetime, *, behind: int = 0) -> str:
     """The answer to a message, from what was told before it; best first."""
     noted = memories_in(text)
-    fitting = [one for one in told if one.text not in noted]
+    fitting = [one for one in remembered if one.text not in noted]
     answer = _noted(noted, fitting, now) if noted else _answered(fitting, now)
     if behind:
         answer += f" (I have not looked through {behind} newer records yet.)"
     return answer
 
 
-def _noted(noted: Sequence[str], told: Sequence[Told], now: datetime) -> str:
+def _noted(noted: Sequence[str], remembered: Sequence[Remembered], now: datetime) -> str:
     said = " and that ".join(turned(one) if can_turn(one) else f"“{one}”" for one in noted)
     answer = f"I will remember that {said}."
-    if told and told[0].score >= SURE:
-        answer += f" {_sentence(told[0], now)}"
+    if remembered and remembered[0].score >= SURE:
+        answer += f" {_sentence(remembered[0], now)}"
     return answer
 
 
-def _answered(told: Sequence[Told], now: datetime) -> str:
-    if not told or told[0].score < LIKELY:
+def _answered(remembered: Sequence[Remembered], now: datetime) -> str:
+    if not remembered or remembered[0].score < LIKELY:
         return "I do not know that yet. Tell me, and I will remember it."
-    best = told[0].score
+    best = remembered[0].score
     if best < SURE:
-        return f"I am not sure, but perhaps this: {_sentence(told[0], now)}"
-    kept = [one for one in told[:TOLD_MAX] if one.score >= max(SURE, CLOSE * best)]
+        return f"I am not sure, but perhaps this: {_sentence(remembered[0], now)}"
+    kept = [one for one in remembered[:REMEMBERED_MAX] if one.score >= max(SURE, CLOSE * best)]
     return " ".join(_sentence(one, now) for one in kept)
 
 
-def _sentence(one: Told, now: datetime) -> str:
+def _sentence(one: Remembered, now: datetime) -> str:
     when = "" if one.at is None else f" {day(one.at.astimezone(now.tzinfo), now)}"
     if can_turn(one.text):
         return f"You told me{when} that {turned(one.text)}."

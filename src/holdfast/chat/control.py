@@ -28,7 +28,7 @@ class Control:
         url, secret = os.environ.get(CONTROL), os.environ.get(SECRET)
         return cls(url, secret) if url and secret else None
 
-    async def told(self) -> dict[str, Any]:
+    async def faults_json(self) -> dict[str, Any]:
         """What can be done, and what was."""
         return await self._ask("GET", "/")
 
@@ -46,5 +46,5 @@ class Control:
             raise EngineUnreachable("the supervisor does not answer") from error
         if answer.status_code >= httpx.codes.BAD_REQUEST:
             raise UsageError("there is no such fault here")
-        told: dict[str, Any] = answer.json()
-        return told
+        payload: dict[str, Any] = answer.json()
+        return payload

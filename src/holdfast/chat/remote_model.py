@@ -76,10 +76,10 @@ class _Heard:
             self.calls.append(
                 {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
             )
-        call, told = self.calls[at], part.get("function") or {}
+        call, function = self.calls[at], part.get("function") or {}
         call["id"] = part.get("id") or call["id"]
-        call["function"]["name"] += told.get("name") or ""
-        call["function"]["arguments"] += told.get("arguments") or ""
+        call["function"]["name"] += function.get("name") or ""
+        call["function"]["arguments"] += function.get("arguments") or ""
 
 
 class Model:

@@ -92,17 +92,19 @@ def _directory_of(port: int) -> Path | None:
 
 def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
     """Our own store with a Chroma index: the log decides, and what is derived may be lost."""
-    told = sqlite.look(log, namespace, budget)
+    log_audit = sqlite.look(log, namespace, budget)
     if not (index / "chroma.sqlite3").is_file():
-        return replace(told, facts={**told.facts, "index": "none yet: made by the first recall"})
+        return replace(
+            log_audit, facts={**log_audit.facts, "index": "none yet: made by the first recall"}
+        )
     looked = _directory(index)
     notes = [
         replace(one, severity=Severity.NOTE, hazards=(), loses=f"nothing but time; {_DERIVED}")
         for one in looked.findings
         if {Hazard.DAMAGE, Hazard.CONCURRENCY} & set(one.hazards)
     ]
-    facts = {**told.facts, **{f"index: {name}": value for name, value in looked.facts.items()}}
-    unseen = [*told.unseen, *looked.unseen]
+    facts = {**log_audit.facts, **{f"index: {name}": value for name, value in looked.facts.items()}}
+    unseen = [*log_audit.unseen, *looked.unseen]
     found = Books(0, 0)
     try:
         _count_lag(found, path_of(log), index / "chroma.sqlite3", namespace)
@@ -112,11 +114,11 @@ def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
         facts["holdfast index lag"] = f"{found.index_lag} record(s)"
     notes += [books.behind(found.index_lag)] if found.index_lag else []
     return replace(
-        told,
-        findings=ordered([*told.findings, *notes]),
+        log_audit,
+        findings=ordered([*log_audit.findings, *notes]),
         facts=facts,
         unseen=tuple(unseen),
-        measures=(*told.measures, *found.measures(str(index))),
+        measures=(*log_audit.measures, *found.measures(str(index))),
     )
 
 

@@ -147,11 +147,11 @@ class Audit:
     sound: Mapping[Hazard, Soundness] = field(
         default_factory=lambda: dict.fromkeys(Hazard, Soundness.UNKNOWN)
     )
-    """What a plain writer can rely on; our own store may do better, see `ours`."""
+    """What a plain writer can rely on; our own store may do better, see `ack_durability`."""
     facts: Mapping[str, str] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
-    ours: Durability | None = None
+    ack_durability: Durability | None = None
     """What acks of holdfast's own store survive here; None where that cannot be seen."""
 
     @property
@@ -169,7 +169,7 @@ class Audit:
             "where": self.where,
             "exit_code": self.exit_code,
             "sound": {hazard.value: value.value for hazard, value in self.sound.items()},
-            "holdfast_level": None if self.ours is None else self.ours.name,
+            "holdfast_level": None if self.ack_durability is None else self.ack_durability.name,
             "findings": [finding.to_json() for finding in self.findings],
             "facts": dict(self.facts),
             "unseen": list(self.unseen),
@@ -188,7 +188,7 @@ def joined(audits: Sequence[Audit]) -> Audit:
     first, *others = audits
     if not others:
         return first
-    levels = [audit.ours for audit in audits if audit.ours is not None]
+    levels = [audit.ack_durability for audit in audits if audit.ack_durability is not None]
     return Audit(
         engine=" + ".join(dict.fromkeys(audit.engine for audit in audits)),
         where=", ".join(dict.fromkeys(audit.where for audit in audits)),
@@ -200,5 +200,5 @@ def joined(audits: Sequence[Audit]) -> Audit:
         facts={f"{audit.where}: {n}": v for audit in audits for n, v in audit.facts.items()},
         unseen=tuple(dict.fromkeys(words for audit in audits for words in audit.unseen)),
         measures=tuple(measure for audit in audits for measure in audit.measures),
-        ours=min(levels, default=None),
+        ack_durability=min(levels, default=None),
     )

@@ -55,12 +55,12 @@ class _Look:
     def audit(self, namespace: bytes) -> Audit:
         """Ask everything; what is forbidden is noted."""
         seen = self._seen()
-        ours = self._books(namespace)
+        own_books = self._books(namespace)
         opinion = postgres_rules.judge(seen)
         facts = _facts(seen)
-        opinion.add(books.judge(ours))
-        if ours is not None:
-            facts |= ours.facts()
+        opinion.add(books.judge(own_books))
+        if own_books is not None:
+            facts |= own_books.facts()
         lags = {one.name: one.lag_s for one in seen.replicas or ()}
         if seen.in_recovery:
             lags[self._where()] = seen.standby_lag_s
@@ -73,9 +73,9 @@ class _Look:
             unseen=tuple(self._unseen),
             measures=(
                 *(Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()),
-                *(ours.measures(self._where()) if ours is not None else ()),
+                *(own_books.measures(self._where()) if own_books is not None else ()),
             ),
-            ours=self._level(seen),
+            ack_durability=self._level(seen),
         )
 
     def _where(self) -> str:
@@ -136,7 +136,7 @@ class _Look:
     def _books(self, namespace: bytes) -> Books | None:
         """A sample of our own store in this schema and namespace; None where there is none."""
         schema = self._address.schema
-        rows = self._ask("ours", "whether holdfast keeps its store here", (schema,))
+        rows = self._ask("own_schema", "whether holdfast keeps its store here", (schema,))
         if not rows or not rows[0][0]:
             return None
         versions = self._ask("version", "holdfast's schema")

@@ -48,7 +48,7 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname NOT LIKE 'pg\_%%' AND n.nspname <> '
   AND NOT EXISTS (SELECT FROM pg_class o WHERE o.relnamespace = n.oid AND o.relname = 'holdfast_schema')
 ORDER BY 1 LIMIT 500
 
--- name: ours
+-- name: own_schema
 SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = %s AND c.relname = 'holdfast_schema')
 

@@ -70,9 +70,9 @@ def _node(
 
 def _is_cluster(server: Server) -> Steps[bool]:
     link = yield Open(server)
-    [told] = yield from _ask(link, [(b"INFO", b"cluster")])
+    [reply] = yield from _ask(link, [(b"INFO", b"cluster")])
     yield Shut(link)
-    return not isinstance(told, Exception) and b"cluster_enabled:1" in told
+    return not isinstance(reply, Exception) and b"cluster_enabled:1" in reply
 
 
 def _primaries(driver: Driver, pool: Pool) -> list[Server]:
@@ -117,21 +117,21 @@ class _Look:
         try:
             info, config = yield from self._settings(link)
             sample = yield from self._sample(link)
-            ours = yield from self._books(link, names)
+            own_books = yield from self._books(link, names)
         finally:
             yield Shut(link)
         seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
         if seen.place is None and "dir" in (config or {}):
             self._unseen.append("the data directory: the server is not a process of this machine")
-        return self._audit(seen, ours)
+        return self._audit(seen, own_books)
 
     def _settings(self, link: Link) -> Steps[tuple[dict[str, str] | None, dict[str, str] | None]]:
         names = redis_rules.CONFIG
         questions = [(b"INFO",), *((b"CONFIG", b"GET", name.encode()) for name in names)]
-        told, *pairs = yield from _ask(link, questions)
-        info = None if isinstance(told, Exception) else durability.parse_info(told)
+        reply, *pairs = yield from _ask(link, questions)
+        info = None if isinstance(reply, Exception) else durability.parse_info(reply)
         if info is None:
-            self._unseen.append(f"INFO: {told}")
+            self._unseen.append(f"INFO: {reply}")
         config: dict[str, str] = {}
         for name, pair in zip(names, pairs, strict=True):
             if isinstance(pair, Exception):
@@ -154,7 +154,7 @@ class _Look:
                 return None
             cursor, names = page
             complete, looked = cursor == b"0", looked + len(names)
-            theirs = [name for name in names if not ttl.is_ours(_text(name))]
+            theirs = [name for name in names if not ttl.is_holdfast_key(_text(name))]
             left = yield from _ask(link, [(b"PTTL", name) for name in theirs])
             for name, left_ms in zip(theirs, left, strict=True):
                 if isinstance(left_ms, int) and left_ms >= -1:  # -2: it has gone meanwhile
@@ -217,19 +217,19 @@ class _Look:
             return None
         return storage_of(Path(config["dir"]), pid)
 
-    def _audit(self, seen: RedisSeen, ours: Books | None) -> Audit:
+    def _audit(self, seen: RedisSeen, own_books: Books | None) -> Audit:
         opinion = redis_rules.judge(seen)
         facts = _facts(seen)
-        opinion.add(books.judge(ours))
-        if ours is not None:
-            facts |= ours.facts()
+        opinion.add(books.judge(own_books))
+        if own_books is not None:
+            facts |= own_books.facts()
         info = seen.info or {}
         lags = redis_rules.replica_lags(info)
         measures = [Measure("replica_lag_seconds", lag, name) for name, lag in lags.items()]
         if int(info.get("maxmemory", 0)):
             ratio = int(info["used_memory"]) / int(info["maxmemory"])
             measures.append(Measure("memory_used_ratio", ratio, str(self._server)))
-        measures += ours.measures(str(self._server)) if ours is not None else []
+        measures += own_books.measures(str(self._server)) if own_books is not None else []
         return Audit(
             engine="valkey" if info.get("server_name") == "valkey" else "redis",
             where=str(self._server),
@@ -238,7 +238,7 @@ class _Look:
             facts=facts,
             unseen=_grouped(self._unseen),
             measures=tuple(measures),
-            ours=self._durability(seen),
+            ack_durability=self._durability(seen),
         )
 
     def _durability(self, seen: RedisSeen) -> Durability | None:

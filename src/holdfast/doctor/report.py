@@ -41,8 +41,8 @@ def show(audit: Audit) -> None:
             console.print(_clean(f"      {command}"), style="bold", soft_wrap=True)
     console.print()
     console.print(_verdicts(audit))
-    if audit.ours is not None:
-        console.print(f"Acks of holdfast's own store here: {audit.ours.name}")
+    if audit.ack_durability is not None:
+        console.print(f"Acks of holdfast's own store here: {audit.ack_durability.name}")
     seen = "; ".join(f"{name}: {value}" for name, value in audit.facts.items())
     console.print(_clean(f"Seen: {seen or 'nothing'}"), style="dim")
     for words in audit.unseen:

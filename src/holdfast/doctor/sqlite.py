@@ -55,7 +55,7 @@ _NEWEST: Final = """
     WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT ?3
 """
 _LAST: Final = _NEWEST.replace(", record", "")
-_FOLLOWED: Final = "SELECT upto FROM followed WHERE session = ?1 AND model <> ''"
+_POSITION: Final = "SELECT upto FROM followed WHERE session = ?1 AND model <> ''"
 _INDEXED: Final = 2
 """Since this schema there is an index of the log."""
 
@@ -64,22 +64,22 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of one file."""
     path = path_of(url).resolve()
     header, trouble = _identity(path, _header(path))
-    ours = header.application_id == APPLICATION_ID
+    is_holdfast = header.application_id == APPLICATION_ID
     files = [path, path.with_name(f"{path.name}-wal")]
     processes, hidden = openers(files)
     seen = SqliteSeen(
         header=header,
         place=storage_of(path),
         processes=processes,
-        ours=ours,
-        tables=None if ours or trouble else _tables(path),
+        is_holdfast=is_holdfast,
+        tables=None if is_holdfast or trouble else _tables(path),
         standard=sqlite3.sqlite_version_info[:3],
     )
     unseen = ["`synchronous` of the connections of others: it is in no file", *trouble]
     if hidden:
         unseen.append("which processes of other users have the file open")
     opinion, facts = sqlite_rules.judge(seen), _facts(seen)
-    found, reason = _books(path, header, namespace, budget) if ours else (None, "")
+    found, reason = _books(path, header, namespace, budget) if is_holdfast else (None, "")
     opinion.add(books.judge(found))
     if found is not None:
         facts |= found.facts()
@@ -93,7 +93,7 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
         facts=facts,
         unseen=tuple(unseen),
         measures=tuple(found.measures(str(path)) if found is not None else ()),
-        ours=durability_on(seen.place.kind) if ours else None,
+        ack_durability=durability_on(seen.place.kind) if is_holdfast else None,
     )
 
 
@@ -190,7 +190,7 @@ def _sample(connection: apsw.Connection, found: Books, space: bytes, budget: Bud
             found.torn.append(f"{name.decode('utf-8', 'backslashreplace')!r} has a gap in {seqs}")
         found.read(name, records)
         position: list[Any] = (
-            connection.execute(_FOLLOWED, (identity,)).fetchall() if indexed else []
+            connection.execute(_POSITION, (identity,)).fetchall() if indexed else []
         )
         for (upto,) in position:
             found.count_lag(seqs[-1] if seqs else floor, floor, upto)
@@ -225,5 +225,5 @@ def _facts(seen: SqliteSeen) -> dict[str, str]:
         "SQLite of this Python": sqlite_rules.words(seen.standard),
         "file system": seen.place.kind,
         "open in": ", ".join(f"{one.name} ({one.pid})" for one in seen.processes) or "no process",
-        "belongs to": "holdfast" if seen.ours else "another program",
+        "belongs to": "holdfast" if seen.is_holdfast else "another program",
     }

@@ -42,7 +42,7 @@ class SqliteSeen:
     header: Header
     place: Storage
     processes: Sequence[Process] = ()
-    ours: bool = False
+    is_holdfast: bool = False
     """Whether it is a store of holdfast, whose every connection has synchronous=FULL."""
     tables: Sequence[Table] | None = None
     """Those of another program; None where they cannot be read."""
@@ -96,9 +96,9 @@ def judge(seen: SqliteSeen) -> Opinion:
     """
     found = Opinion(absent={Hazard.EVICTION, Hazard.EXPIRY, Hazard.FAILOVER, Hazard.STALENESS})
     found.add(of_settings({"journal_mode": "wal" if seen.header.wal else "delete"}))
-    if seen.header.wal and not seen.ours:
+    if seen.header.wal and not seen.is_holdfast:
         found.findings.append(_PER_CONNECTION)
-    if not seen.ours:
+    if not seen.is_holdfast:
         found.add(_of_strangers(seen.tables))
     found.findings += _versions(seen)
     found.add(storage.judge(seen.place))

@@ -46,9 +46,9 @@ class Table:
     def session(self) -> str | None:
         """The column that names the conversation, if this looks like one of messages."""
         names = [column.name.lower() for column in self.columns]
-        told = any(map(CONTENT.match, names)) or any(map(ROLE.match, names))
+        is_text = any(map(CONTENT.match, names)) or any(map(ROLE.match, names))
         found = [column.name for column in self.columns if SESSION.match(column.name.lower())]
-        return found[0] if found and told else None
+        return found[0] if found and is_text else None
 
     def column(self, name: str) -> Column:
         """One of its columns."""

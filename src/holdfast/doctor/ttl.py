@@ -17,7 +17,7 @@ SPREAD_MS: Final = 1000
 SESSION_LIKE: Final = re.compile(
     r"chat|session|conversation|history|memor|thread|message|dialog", re.IGNORECASE
 )
-_OURS: Final = "hf:"
+_KEY_PREFIX: Final = "hf:"
 _SEPARATOR: Final = re.compile(r"[:/|]")
 _WORD: Final = re.compile(r"[A-Za-z_-]{1,32}")
 _STEM_KEYS: Final = 2
@@ -55,9 +55,9 @@ class Family:
         return SESSION_LIKE.search(self.shape) is not None
 
 
-def is_ours(name: str) -> bool:
+def is_holdfast_key(name: str) -> bool:
     """Our own keys have heads for ever and logs with a time to live: that is meant so."""
-    return name.startswith(_OURS)
+    return name.startswith(_KEY_PREFIX)
 
 
 def families(keys: Iterable[Key]) -> list[Family]:

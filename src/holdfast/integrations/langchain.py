@@ -75,13 +75,13 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
         To clear and add them again takes several, and a crash in between loses the history.
         """
         self._runner.run(
-            framework_operations.replace(self.session_id, [ours(each) for each in messages])
+            framework_operations.replace(self.session_id, [to_holdfast(each) for each in messages])
         )
 
     async def areplace_messages(self, messages: Sequence[BaseMessage]) -> None:
         """See `replace_messages`."""
         await self._runner.wait(
-            framework_operations.replace(self.session_id, [ours(each) for each in messages])
+            framework_operations.replace(self.session_id, [to_holdfast(each) for each in messages])
         )
 
     def clear(self) -> None:
@@ -101,10 +101,12 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
     def _add(self, messages: Sequence[BaseMessage], key: str | None) -> Steps[Any]:
         if key is None and self._once_by_id:
             key = framework_operations.key_of_ids(LANGCHAIN, (each.id for each in messages))
-        return framework_operations.add(self.session_id, [ours(each) for each in messages], key)
+        return framework_operations.add(
+            self.session_id, [to_holdfast(each) for each in messages], key
+        )
 
 
-def ours(message: BaseMessage) -> Message:
+def to_holdfast(message: BaseMessage) -> Message:
     """A message of LangChain as ours."""
     return from_langchain(message_to_dict(message))
 

@@ -110,7 +110,7 @@ class HoldfastChatStore(BaseChatStore):
         return await self._runner.wait(framework_operations.names())
 
 
-def ours(message: ChatMessage) -> Message:
+def to_holdfast(message: ChatMessage) -> Message:
     """A message of LlamaIndex as ours."""
     return from_llama_index(message.model_dump(mode="json"))
 
@@ -121,7 +121,7 @@ def theirs(message: Message) -> ChatMessage:
 
 
 def _all(messages: Sequence[ChatMessage]) -> list[Message]:
-    return [ours(message) for message in messages]
+    return [to_holdfast(message) for message in messages]
 
 
 def _shown(key: str, found: History) -> Turns[ChatMessage]:

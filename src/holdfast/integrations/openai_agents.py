@@ -51,8 +51,8 @@ class HoldfastSession(SessionABC):
         """Append them as one batch. With a `key` that was used before, nothing is added."""
         if key is None and self._once_by_id:
             key = framework_operations.key_of_ids(OPENAI_AGENTS, (_id_of(item) for item in items))
-        ours = [from_openai_agents(item) for item in items]
-        await self._runner.wait(framework_operations.add(self.session_id, ours, key))
+        messages = [from_openai_agents(item) for item in items]
+        await self._runner.wait(framework_operations.add(self.session_id, messages, key))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item out and return it; None where there is none.

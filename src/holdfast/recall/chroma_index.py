@@ -111,7 +111,7 @@ class ChromaIndex:
         """Entries first, then the note: a crash between the two repeats what changes nothing."""
         if command.floor < self._forgotten.get(command.session, 0):
             return Position()  # it was read before, and comes too late
-        if command.anew:
+        if command.from_scratch:
             self.erase(Erase(command.session))
         there = self.index_position(ReadPosition(command.session))
         if there.upto != command.after or there.model not in {"", command.model}:

@@ -71,7 +71,7 @@ class Extend(Command[Position]):
     """Add entries and move on from `after` to `upto`, all or none; the position that then holds.
 
     Nothing is added if the index is not at `after` with vectors of `model`, or if the
-    log was forgotten meanwhile: then another client has moved it. `anew` drops all that was there.
+    log was forgotten meanwhile: then another client has moved it. `from_scratch` drops all that was there.
     """
 
     for_index: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class Extend(Command[Position]):
     upto: int
     entries: Sequence[Entry]
     floor: int
-    anew: bool = False
+    from_scratch: bool = False
     mark: bytes = b""
 
 

@@ -87,7 +87,7 @@ def index_log(
     embedder: Embedder,
     *,
     until_s: float,
-    anew: bool = False,
+    from_scratch: bool = False,
     seq: int | None = None,
     batches: tuple[int, int] = BATCHES,
 ) -> Steps[tuple[int, int]]:
@@ -97,12 +97,12 @@ def index_log(
     """
     model = model_of(embedder)
     position: Position = yield ReadPosition(log)
-    if position.mark and not (yield from _is_ours(log, position)):
-        anew = True
-    before = behind(facts, Position() if anew else position, model, seq)
+    if position.mark and not (yield from _is_of_this_log(log, position)):
+        from_scratch = True
+    before = behind(facts, Position() if from_scratch else position, model, seq)
     if before or (position.model and not end_of(facts)):
         goal = _Goal(end_of(facts) if seq is None else min(seq, end_of(facts)), until_s, *batches)
-        position = yield from _move(log, facts, position, embedder, goal, anew=anew)
+        position = yield from _move(log, facts, position, embedder, goal, from_scratch=from_scratch)
     return before, behind(facts, position, model, seq)
 
 
@@ -123,7 +123,7 @@ def _move(
     embedder: Embedder,
     goal: _Goal,
     *,
-    anew: bool,
+    from_scratch: bool,
 ) -> Steps[Position]:
     model = model_of(embedder)
     floor = facts.last - facts.count
@@ -131,8 +131,8 @@ def _move(
         yield Erase(log)
         return Position(model)
     if position.model != model or position.upto > facts.last or position.floor != floor:
-        anew = True
-    if anew:
+        from_scratch = True
+    if from_scratch:
         position = Position(model, floor, floor)
     begun = False
     while position.upto < goal.end and not (begun and time.monotonic() >= goal.until_s):
@@ -141,21 +141,24 @@ def _move(
             break
         entries = yield from _entries(cut, embedder)
         upto = cut.rows[-1][0]
-        after = 0 if anew else position.upto
+        after = 0 if from_scratch else position.upto
         mark = _mark(cut.rows[-1][1])
-        moved: Position = yield Extend(log, model, after, upto, entries, floor, anew, mark)
-        if not moved.model and not anew:
-            position, anew = Position(model, floor, floor), True  # it was lost: from the beginning
+        moved: Position = yield Extend(log, model, after, upto, entries, floor, from_scratch, mark)
+        if not moved.model and not from_scratch:
+            position, from_scratch = (
+                Position(model, floor, floor),
+                True,
+            )  # it was lost: from the beginning
             continue
         if moved.model != model or moved.upto <= position.upto:
             return moved  # forgotten meanwhile, or a client with another model is at work
-        position, anew = moved, False
+        position, from_scratch = moved, False
         if moved.upto == upto:  # otherwise another client was faster, and this step comes again
             begun, goal.batch = True, min(2 * goal.batch, goal.batch_max)
     return position
 
 
-def _is_ours(log: bytes, position: Position) -> Steps[bool]:
+def _is_of_this_log(log: bytes, position: Position) -> Steps[bool]:
     """Whether the index is of this log, and not another of its name: a restored one, say."""
     rows: Sequence[tuple[int, bytes]] = yield ReadNumbers(log, [position.upto])
     return not rows or _mark(rows[0][1]) == position.mark
@@ -189,7 +192,7 @@ def catch_up(
     embedder: Embedder,
     *,
     timeout_s: float,
-    anew: bool = False,
+    from_scratch: bool = False,
     seq: int | None = None,
 ) -> Steps[int]:
     """Index each log to where it is now, and return how many records that were; raise if time is up.
@@ -200,10 +203,10 @@ def catch_up(
     done = 0
     for log in logs:
         facts: Facts = yield StatSession(log)
-        again, left = anew, 1
+        again, left = from_scratch, 1
         while left:
             before, left = yield from index_log(
-                log, facts, embedder, until_s=until_s, anew=again, seq=seq
+                log, facts, embedder, until_s=until_s, from_scratch=again, seq=seq
             )
             done += max(0, before - left)
             if left and time.monotonic() >= until_s:

@@ -213,15 +213,15 @@ def _ranked(
             continue
         search = Search(log, model, packed.vector, packed.sketch, terms, limit)
         found: Sequence[Candidate] = ()
-        anew = False
+        from_scratch = False
         try:
             found = yield search
         except Damaged:
-            anew = True
+            from_scratch = True
         # An index that has lost its data, now or since it was asked how far it is: built again.
-        if anew or (not found and (yield from lag(log, models.embedder)) > behind):
+        if from_scratch or (not found and (yield from lag(log, models.embedder)) > behind):
             _, behind = yield from index_log(
-                log, facts, models.embedder, until_s=until_s, anew=anew
+                log, facts, models.embedder, until_s=until_s, from_scratch=from_scratch
             )
             found = yield search
         left += behind
@@ -255,8 +255,8 @@ def _worth(text: Mapping[int, float], rare: Mapping[int, float]) -> float:
 
 def score(one: Candidate, worth: float = WORDS_WORTH, scale: float = WORDS_SCALE) -> float:
     """Nearness, raised by rare words in common: a name or a number that no vector knows."""
-    told = math.tanh((one.words or 0.0) / scale)
-    return one.nearness + worth * told * told
+    shared = math.tanh((one.words or 0.0) / scale)
+    return one.nearness + worth * shared * shared
 
 
 def _read(
@@ -365,12 +365,16 @@ def reindex(models: Models, scope: str | None) -> Steps[int]:
     """Of `Store.reindex`: one log after another, each complete before the next."""
     if scope is not None:
         return (
-            yield from catch_up(logs_of(scope), models.embedder, timeout_s=REINDEX_S, anew=True)
+            yield from catch_up(
+                logs_of(scope), models.embedder, timeout_s=REINDEX_S, from_scratch=True
+            )
         )
     done = 0
     for sublog in (b"", MEMORIES):
         after: bytes | None = None
         while names := (yield operations.all_names(sublog, "", after)):
-            done += yield from catch_up(names, models.embedder, timeout_s=REINDEX_S, anew=True)
+            done += yield from catch_up(
+                names, models.embedder, timeout_s=REINDEX_S, from_scratch=True
+            )
             after = names[-1]
     return done

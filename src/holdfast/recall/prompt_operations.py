@@ -49,8 +49,8 @@ def _summarize(
     # Where summaries have gone, the keys that they were written under are used: another one then.
     beside: Facts = yield StatSession(sublogs_of(name)[1])
     gone = f", after {beside.last - beside.count} that are gone" * (beside.last > beside.count)
-    told = "" if before is None else text_of(before)
-    text = yield Work(lambda: models.summarizer.summarize(told, messages))
+    so_far = "" if before is None else text_of(before)
+    text = yield Work(lambda: models.summarizer.summarize(so_far, messages))
     made = {"first": first, "last": last, "by": models.summarizer.name}
     record = codec.encode(Message("summary", text, extra={"from": made}))
     key = operations.key_digest(f"summary of {first} to {last}{gone}")
@@ -91,7 +91,7 @@ def context(
     name = operations.session_bytes(session)
     about = operations.session_bytes(session if scope is None else scope)
     logs = tuple(dict.fromkeys((name, about, *sublogs_of(about)[:1], sublogs_of(name)[1])))
-    told = 0
+    summarized = 0
     for _ in range(CUT_TRIES):
         before = yield from facts_of(logs)
         recalled = yield from recall(models, scope or session, query, k, None, None)
@@ -100,14 +100,14 @@ def context(
         if (yield from facts_of(logs)) != before:
             continue
         upto = _unspoken(found)
-        if upto <= told:  # nothing is to be told; or it was, and the summary is gone or too long
+        if upto <= summarized:  # nothing is left to summarize, or the summary is gone or too long
             return found
         try:
             if (yield from _summarize(models, session, name, before[0], upto)) is None:
                 return found
         except Conflict:  # it was forgotten, rewritten or has expired meanwhile
             continue
-        told = upto
+        summarized = upto
     raise EngineUnreachable(
         f"{session!r} changed during each of {CUT_TRIES} tries to read it as of one instant. Try "
         "again",

@@ -60,9 +60,9 @@ class Extractive:
 
         def worth(at: int) -> float:
             found = set(words[at])
-            told = sum(1 + math.log(often[word]) for word in found)
+            total = sum(1 + math.log(often[word]) for word in found)
             # A later line may correct an earlier one, hence a little more for being late.
-            return told / math.sqrt(4 + len(words[at])) * (1 + 0.2 * at / len(lines))
+            return total / math.sqrt(4 + len(words[at])) * (1 + 0.2 * at / len(lines))
 
         return sorted(range(len(lines)), key=lambda at: (-worth(at), at))
 

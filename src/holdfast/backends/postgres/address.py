@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import UsageError
 
 SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_OURS: Final = {"pool_max": (1, 1000), "pool_timeout_s": (0, 3600), "reply_timeout_s": (0, 3600)}
+_OPTIONS: Final = {"pool_max": (1, 1000), "pool_timeout_s": (0, 3600), "reply_timeout_s": (0, 3600)}
 _DEFAULTS: Final = {
     "connect_timeout": "5",
     "fallback_application_name": "holdfast",
@@ -54,16 +54,16 @@ def read_address(url: str) -> Address:
     """The address that a URL stands for; `UsageError` without the URL's own words otherwise."""
     parts = urlsplit(url)
     _check_userinfo(parts)
-    ours: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     theirs: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name == "schema":
-            ours["schema"] = _schema(value)
-        elif name in _OURS:
-            ours[name] = _number(name, value)
+            options["schema"] = _schema(value)
+        elif name in _OPTIONS:
+            options[name] = _number(name, value)
         else:
             theirs.append((name, value))
-    return Address(_conninfo(parts._replace(query=urlencode(theirs))), **ours)
+    return Address(_conninfo(parts._replace(query=urlencode(theirs))), **options)
 
 
 def _check_userinfo(parts: SplitResult) -> None:
@@ -80,7 +80,7 @@ def _conninfo(parts: SplitResult) -> dict[str, Any]:
         return {**_DEFAULTS, **conninfo_to_dict(parts.geturl())}
     raise UsageError(
         "the URL cannot be read as postgresql://user:password@host:port/database?schema=holdfast; "
-        f"nothing was sent. Besides libpq's parameters it knows schema, {', '.join(_OURS)}"
+        f"nothing was sent. Besides libpq's parameters it knows schema, {', '.join(_OPTIONS)}"
     )
 
 
@@ -93,7 +93,7 @@ def _schema(value: str) -> str:
 
 
 def _number(name: str, value: str) -> float:
-    least, most = _OURS[name]
+    least, most = _OPTIONS[name]
     try:
         number = int(value) if name == "pool_max" else float(value)
     except ValueError:

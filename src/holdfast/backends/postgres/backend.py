@@ -17,7 +17,7 @@ from holdfast.backends.postgres.command_steps import Ask, CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
-from holdfast.backends.postgres.migration import make_index_anew
+from holdfast.backends.postgres.migration import remake_index
 from holdfast.backends.postgres.pool import AsyncPool, Pool
 from holdfast.backends.postgres.replicas import Replicas
 from holdfast.backends.postgres.statements import Rows, Statement, Statements
@@ -132,7 +132,7 @@ class PostgresBackend(PostgresSetup):
             try:
                 return self._ask(step)
             except IndexGone:
-                make_index_anew(self._primary)
+                remake_index(self._primary)
                 return self._ask(step)
         time.sleep(step.seconds)
         return None
@@ -190,7 +190,7 @@ class AsyncPostgresBackend(PostgresSetup):
             try:
                 return await self._ask(step)
             except IndexGone:
-                await asyncio.to_thread(make_index_anew, self._primary)
+                await asyncio.to_thread(remake_index, self._primary)
                 return await self._ask(step)
         await asyncio.sleep(step.seconds)
         return None

@@ -75,18 +75,18 @@ def mapped(error: BaseException, operation: str, *, writes: bool) -> HoldfastErr
     connection at any time: unknown. So is, for a write, whatever is not in the table.
     """
     kind, words = _kind_and_words(error, writes=writes)
-    return _ours(kind, words, error, operation)
+    return _error(kind, words, error, operation)
 
 
 def unreachable(error: Exception, operation: str, words: str) -> HoldfastError:
     """Our error for a connection that could not be opened: nothing was sent. `words` are clean."""
-    kind, ours = _by_state(getattr(error, "sqlstate", None)) or (
+    kind, meaning = _by_state(getattr(error, "sqlstate", None)) or (
         EngineUnreachable,
         "no connection to the server; nothing was written",
     )
     if kind is Refused:
         kind = EngineUnreachable
-    mine = kind(f"{ours} ({words})", operation=operation, backend=BACKEND)
+    mine = kind(f"{meaning} ({words})", operation=operation, backend=BACKEND)
     mine.__cause__ = error
     return mine
 
@@ -123,12 +123,12 @@ def _by_state(state: str | None) -> tuple[type[HoldfastError], str] | None:
     return None
 
 
-def _ours(
+def _error(
     kind: type[HoldfastError], words: str, error: BaseException, operation: str
 ) -> HoldfastError:
-    ours = kind(f"{words} ({said(error)})", operation=operation, backend=BACKEND)
-    ours.__cause__ = error
-    return ours
+    mapped_error = kind(f"{words} ({said(error)})", operation=operation, backend=BACKEND)
+    mapped_error.__cause__ = error
+    return mapped_error
 
 
 def said(error: BaseException) -> str:

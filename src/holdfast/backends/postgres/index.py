@@ -67,7 +67,7 @@ class IndexStatements:
         words = [(term, one.seq, weight) for one in entries for term, weight in one.words.items()]
         values = (
             *(command.session, command.model, command.after, command.upto, command.floor),
-            command.anew,
+            command.from_scratch,
             [one.seq for one in entries],
             [_bits(one.sketch) for one in entries],
             [one.vector for one in entries],

@@ -48,7 +48,7 @@ def open_database(address: Address) -> tuple[ServerSettings, str | None]:
             raise mapped(error, "connect", writes=False) from error
 
 
-def make_index_anew(address: Address) -> None:
+def remake_index(address: Address) -> None:
     """Empty tables for the index, if one is missing; every index is then built from its log."""
     with open_link(address, "recall") as link:
         link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED

@@ -296,14 +296,14 @@ def _settle_all(statements: Sequence[Statement], error: HoldfastError) -> None:
 def _not_indexed(error: BaseException, operation: str) -> HoldfastError:
     """A session that is not in the index was not begun: that much is sure."""
     kind = type(error) if isinstance(error, Refused | EngineUnreachable) else EngineUnreachable
-    ours = kind(
+    mapped_error = kind(
         f"the session's name could not be written to the index, so the session was not begun and "
         f"nothing was written ({error})",
         operation=operation,
         backend=BACKEND,
     )
-    ours.__cause__ = error
-    return ours
+    mapped_error.__cause__ = error
+    return mapped_error
 
 
 def _asked_server(error: Exception) -> Server:

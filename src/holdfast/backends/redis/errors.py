@@ -109,9 +109,9 @@ _WORDS: Final = (
 def mapped(error: BaseException, operation: str, *, writes: bool) -> HoldfastError:
     """Our error for what came in the place of a reply; unknown to us is unknown to the caller."""
     kind, words = _kind_and_words(error, writes=writes)
-    ours = kind(f"{words} ({error})", operation=operation, backend=BACKEND)
-    ours.__cause__ = error
-    return ours
+    mapped_error = kind(f"{words} ({error})", operation=operation, backend=BACKEND)
+    mapped_error.__cause__ = error
+    return mapped_error
 
 
 def _kind_and_words(error: BaseException, *, writes: bool) -> tuple[type[HoldfastError], str]:
@@ -156,6 +156,6 @@ def unreachable(error: BaseException, server: str) -> HoldfastError:
         reasons = [words for text, words in _WORDS if text in str(error)]
         reason = reasons[0] if reasons else "no connection"
         said = EngineUnreachable, f"{reason} at {server}; nothing was written"
-    ours = said[0](f"{said[1]} ({error})", operation="connect", backend=BACKEND)
-    ours.__cause__ = error
-    return ours
+    mapped_error = said[0](f"{said[1]} ({error})", operation="connect", backend=BACKEND)
+    mapped_error.__cause__ = error
+    return mapped_error

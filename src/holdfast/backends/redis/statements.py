@@ -237,7 +237,7 @@ def _extend(command: Extend, keys: Keys) -> Statement:
         scripts.EXTEND,
         keys.session(command.session)[:WITHOUT_USED],
         [
-            *(*at, b"%d" % command.floor, b"%d" % command.anew, b"%d" % index.CLIENT_MAX),
+            *(*at, b"%d" % command.floor, b"%d" % command.from_scratch, b"%d" % index.CLIENT_MAX),
             *map(index.pack, command.entries),
         ],
         replies.position,

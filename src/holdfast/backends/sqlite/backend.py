@@ -183,7 +183,7 @@ class SqliteBackend(SqliteSetup):
         self._thread: threading.Thread | None = None
         """Writes for tasks, so that no event loop waits for a disk."""
         self._worker = ThreadWrite(None)
-        self._told: list[ServedWrite] = []
+        self._handed_over: list[ServedWrite] = []
         self._looks = PerLoop(lambda: [0.0])
         """Until when a timer looks whether any write has waited too long."""
         self.durability = self._database.durability
@@ -246,9 +246,9 @@ class SqliteBackend(SqliteSetup):
     def _work(self, worker: ThreadWrite) -> None:
         while not self._closed:
             self._serve(worker)
-            if not worker.wait(LOOK_S if self._told else -1):
-                told, self._told = self._told, []
-                self._wake([write for write in told if not write.future.done()])
+            if not worker.wait(LOOK_S if self._handed_over else -1):
+                handed_over, self._handed_over = self._handed_over, []
+                self._wake([write for write in handed_over if not write.future.done()])
 
     def _serve(self, worker: ThreadWrite) -> None:
         try:
@@ -272,9 +272,9 @@ class SqliteBackend(SqliteSetup):
 
     def _wake(self, writes: Iterable[Write]) -> None:
         """An event loop swallows an interrupt that comes while it hands them over: it is told again."""
-        told = [write for write in self._told if not write.future.done()]
-        told += tell_loops(writes)
-        self._told = [write for write in told if not write.loop.is_closed()]
+        handed_over = [write for write in self._handed_over if not write.future.done()]
+        handed_over += tell_loops(writes)
+        self._handed_over = [write for write in handed_over if not write.loop.is_closed()]
 
     def _carry(self, writes: Sequence[Write]) -> None:
         pending: list[Pending] = [write.payload for write in writes]
@@ -333,7 +333,7 @@ class SqliteBackend(SqliteSetup):
                 if not index.is_missing(error):
                     raise
                 with self._writing:
-                    database.writer.make_index_anew()
+                    database.writer.remake_index()
                 return _read_at_once(database, command)
         except apsw.Error as error:
             raise mapped(error, command.operation) from error

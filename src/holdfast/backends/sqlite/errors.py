@@ -76,15 +76,17 @@ def mapped(error: apsw.Error, operation: str, *, committing: bool = False) -> Ho
     kind, words = _kind_and_words(error)
     if committing and kind is not EngineFull:
         kind, words = OutcomeUnknown, _COMMIT_FAILED
-    ours = kind(f"{words} ({type(error).__name__}: {error})", operation=operation, backend=BACKEND)
-    ours.__cause__ = error
-    return ours
+    mapped_error = kind(
+        f"{words} ({type(error).__name__}: {error})", operation=operation, backend=BACKEND
+    )
+    mapped_error.__cause__ = error
+    return mapped_error
 
 
 def _kind_and_words(error: apsw.Error) -> tuple[type[HoldfastError], str]:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:
         return Damaged, _CUT
-    for theirs, ours, words in _WORDS:
+    for theirs, kind, words in _WORDS:
         if isinstance(error, theirs):
-            return ours, words
+            return kind, words
     return EngineUnreachable, _FAILED

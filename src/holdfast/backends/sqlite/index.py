@@ -43,7 +43,7 @@ def is_missing(error: BaseException) -> bool:
     )
 
 
-def make_anew(connection: apsw.Connection) -> None:
+def remake(connection: apsw.Connection) -> None:
     """Empty tables, in one transaction, if one is missing; every index is then built from its log."""
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -170,7 +170,7 @@ def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability
         return Position()
     if row.floor != command.floor:
         return Position()
-    if command.anew:
+    if command.from_scratch:
         ledger.remove_entries(row)
     there = ledger.index_position(row)
     if there.upto != command.after or there.model not in {"", command.model}:

@@ -137,9 +137,9 @@ class Watch:
         seen = []
         for name in self.names:
             found = look_up(os.fsencode(name), with_time=True)
-            ours = opened.get(os.path.realpath(name), set())
+            expected = opened.get(os.path.realpath(name), set())
             # A name that no open file has says nothing: the kernel may know it by another.
-            if found is None or (ours and ours != {found.identity}):
+            if found is None or (expected and expected != {found.identity}):
                 raise _changed(name)
             seen.append(found)
         database, log_file, index = seen
@@ -212,8 +212,8 @@ class Watch:
 
     def _harmed(self, file: File, found: Seen | None) -> Harm:
         self._seen_s = self._looked_s = -RECENT_S
-        ours = (self.database, self.log_file, self.index)[file]
-        same = found is not None and found.identity == ours.identity
+        expected = (self.database, self.log_file, self.index)[file]
+        same = found is not None and found.identity == expected.identity
         return Harm(file, self.names[file], CUT if same else REPLACED if found else GONE)
 
 

@@ -96,7 +96,7 @@ class Writer:
             self._ledger.committed()
         except apsw.Error as error:
             self._roll_back()
-            if again and index.is_missing(error) and self.make_index_anew() is None:
+            if again and index.is_missing(error) and self.remake_index() is None:
                 self.commit(group, again=False)
             else:
                 self._explain(group, error, committing=committing)
@@ -116,10 +116,10 @@ class Writer:
         if not self._in_place():
             raise Displaced
 
-    def make_index_anew(self) -> apsw.Error | None:
+    def remake_index(self) -> apsw.Error | None:
         """The tables of the index were gone: now they are there and empty, or why they are not."""
         try:
-            index.make_anew(self._connection)
+            index.remake(self._connection)
         except apsw.Error as error:
             return error
         return None
@@ -241,6 +241,8 @@ def _fail(group: Sequence[Pending], error: HoldfastError) -> None:
 def _interrupted(error: BaseException, *, committing: bool) -> HoldfastError:
     kind: Any = OutcomeUnknown if committing else EngineUnreachable
     outcome = "it may or may not have happened" if committing else "nothing was written"
-    ours: HoldfastError = kind(f"the write was interrupted; {outcome} ({error!r})", backend=BACKEND)
-    ours.__cause__ = error
-    return ours
+    mapped_error: HoldfastError = kind(
+        f"the write was interrupted; {outcome} ({error!r})", backend=BACKEND
+    )
+    mapped_error.__cause__ = error
+    return mapped_error

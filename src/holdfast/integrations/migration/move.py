@@ -235,8 +235,8 @@ def _reason(session: _Session, have: History) -> str | None:
     """What contradicts that one is the beginning of the other; None where nothing does."""
     if have.damaged:
         return f"record {have.damaged[0].seq} of the target cannot be read"
-    for number, (ours, there) in enumerate(zip(have, session.messages, strict=False), start=1):
-        if ours != there:
+    for number, (here, there) in enumerate(zip(have, session.messages, strict=False), start=1):
+        if here != there:
             return (
                 f"message {number} of the target is not that of the source, and nothing was added. "
                 "Bring this source into a namespace of its own"

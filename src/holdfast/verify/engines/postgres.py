@@ -114,9 +114,9 @@ class PostgresEngine(ServerEngine):
         In a directory of the caller's nothing may stay.
         """
         run_dir.end_processes()
-        is_ours = not isinstance(self._storage, Path)
+        is_temporary = not isinstance(self._storage, Path)
         is_whole = (run_dir.path / "data" / "PG_VERSION").exists()
-        if not (is_ours and is_whole and _spares.give(run_dir, self._files)):
+        if not (is_temporary and is_whole and _spares.give(run_dir, self._files)):
             run_dir.clear()
 
     def _failure(self, what: str) -> EngineFailed:
