@@ -3,6 +3,11 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Python compiles a module once, not in each of the thousands of processes that tests start. Beside
+# the sources nothing is written, so an environment that forbids that loses nothing.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
+
 .PHONY: help setup run test bench torture dist-check lint format docs screenshots pin clean
 
 help:            ## these lines
