@@ -64,8 +64,8 @@ def test_of_simultaneous_tries_with_one_key_exactly_one_adds(open_store: Opener)
     assert texts(stores[0].history("s")) == ["a", "b"]
 
 
-@pytest.mark.parametrize("key", ["", 7, b"k"])
-def test_a_key_is_text_and_not_empty(store: AnyStore, key: object):
-    with pytest.raises(UsageError, match="key"):
-        store.append("s", say("a"), key=key)  # type: ignore[arg-type]
+def test_a_key_is_text_and_not_empty(store: AnyStore):
+    for key in ("", 7, b"k"):
+        with pytest.raises(UsageError, match="key"):
+            store.append("s", say("a"), key=key)  # type: ignore[arg-type]
     assert len(store.history("s")) == 0
