@@ -22,7 +22,7 @@ run: $(READY)    ## the main job on the embedded default: every promise, under e
 	@$(BIN)/holdfast check --report holdfast-report.html
 
 test: $(READY)   ## every test; under ten minutes on two cores
-	@$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) --dist worksteal $(ARGS)
 
 bench: $(READY)  ## figures, side by side in one run, as ratios
 	@$(BIN)/python -m bench $(ARGS)

@@ -49,12 +49,17 @@ def busy(folder: Path) -> Iterator[None]:
 def run(order: str, report: Path, arguments: list[str]) -> dict[str, str]:
     """How every test ended, by its name."""
     workers = (os.cpu_count() or 1) + 1
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal"]
     log = report.with_suffix(".log")
     with log.open("wb") as out:
         environment = os.environ | {"HOLDFAST_TEST_ORDER": order}
         subprocess.run(  # noqa: S603 - the caller's own arguments to pytest
-            [*command, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=out, check=False
+            [*command, f"--junitxml={report}", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=out,
+            stderr=out,
+            check=False,
         )
     if not report.exists():
         sys.exit(f"no test ran: {log.read_text('utf-8')[-2000:]}")

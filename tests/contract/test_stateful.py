@@ -30,18 +30,20 @@ from tests.contract.harness import AnyStore, AsyncApi, Harness, say, texts
 from tests.torture.conftest import MINUTES
 from tests.waiting import wait_until
 
-EXAMPLES = 5 if not MINUTES else 200
-STEPS = 40
+EXAMPLES = 9 if not MINUTES else 200
+STEPS = 25
 KILLS_MAX = 2  # in one example: a fork of this process costs more than all else
 SOON_S = 0.02
 TTL_S = 3600.0  # a time of its own for every write that names none, so that no step inherits one
 
-SESSIONS = st.sampled_from(["a", "b", "a:b"])
+NAMES = ("a", "a:b")
+SESSIONS = st.sampled_from(NAMES)
 BATCHES = st.lists(st.sampled_from(["x", "", "\0", "🦑", "y" * 3000]), min_size=1, max_size=3)
 KEYS = st.sampled_from([None, None, "k", "K", "a"])
 EXPECTED = st.sampled_from([None, None, 0, -1, 1])  # an offset from where the session ends
 APIS = st.booleans()
-BOUNDS = st.one_of(st.none(), st.integers(0, 12), st.just(2**40))
+ENDS = st.one_of(st.none(), st.integers(-1, 4))  # so far before the end of the session
+PAGES = st.tuples(st.one_of(st.none(), st.integers(0, 3)), ENDS, ENDS)
 
 
 @dataclass
@@ -92,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.url = harness.url
         self.namespace = f"n{next(self.numbers)}"
-        self.logs = {session: Log() for session in ("a", "b", "a:b")}
+        self.logs = {session: Log() for session in NAMES}
         self.killed = self.looks = 0
         self.stores = self.opened()
 
@@ -123,9 +125,8 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         store, log = self.stores[api], self.logs[session]
         messages = [say(text) for text in batch]
-        if key in log.keys:  # known: answered before `expect` is looked at
-            again = store.append(session, messages, key=key, expect=10**6 if offset else None)
-            assert (again.repeated, (again.first, again.last)) == (True, log.append(batch, key))
+        if key in log.keys:
+            assert store.append(session, messages, key=key).repeated
             return
         self.write(
             session,
@@ -133,6 +134,15 @@ class Machine(RuleBasedStateMachine):
             lambda expect: store.append(session, messages, key=key, expect=expect),
             lambda log: log.append(batch, key),
         )
+
+    @precondition(lambda self: any(log.keys for log in self.logs.values()))
+    @rule(api=APIS)
+    def retry(self, api: bool) -> None:
+        """Known keys are answered before anything else is looked at, whatever has happened since."""
+        for session, log in self.logs.items():
+            for key, numbers in log.keys.items():
+                again = self.stores[api].append(session, say("again"), key=key, expect=10**6)
+                assert (again.repeated, (again.first, again.last)) == (True, numbers)
 
     @rule(session=SESSIONS, batch=st.one_of(st.just([]), BATCHES), offset=EXPECTED, api=APIS)
     def rewrite(self, session: str, batch: list[str], offset: int | None, api: bool) -> None:
@@ -163,14 +173,17 @@ class Machine(RuleBasedStateMachine):
         log.append(batch)
         log.clear(SessionState.EXPIRED)
 
-    @rule(session=SESSIONS, limit=BOUNDS, before=BOUNDS, after=BOUNDS, api=APIS)
+    @rule(session=SESSIONS, bounds=st.lists(PAGES, min_size=5, max_size=5), api=APIS)
     def page(
-        self, session: str, limit: int | None, before: int | None, after: int | None, api: bool
+        self, session: str, bounds: list[tuple[int | None, int | None, int | None]], api: bool
     ) -> None:
-        page = self.stores[api].history(session, limit=limit, before=before, after=after)
-        expected = self.logs[session].page(limit, before, after)
-        assert {message.seq: message.content for message in page} == expected
-        assert page.last == self.logs[session].end
+        log = self.logs[session]
+        for limit, *ends in bounds:
+            before, after = (None if one is None else max(0, log.end - one) for one in ends)
+            page = self.stores[api].history(session, limit=limit, before=before, after=after)
+            expected = log.page(limit, before, after)
+            assert {message.seq: message.content for message in page} == expected
+            assert page.last == log.end
 
     @rule(api=APIS)
     def move(self, api: bool) -> None:
