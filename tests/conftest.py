@@ -8,14 +8,45 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.backends.sqlite.durability import MEMORY_FILE_SYSTEMS
 from holdfast.errors import VerifyError
 from holdfast.linux import file_system_of
+from holdfast.pytest_plugin import _left_out_key
 from holdfast.verify.power.block import BlockSupply
 from tests.daemon import daemon, docker_environment  # noqa: F401 - fixtures for every test
+from tests.hangs import (  # noqa: F401 - hooks for every test
+    can_be_asked,
+    pytest_runtest_makereport,
+    pytest_timeout_set_timer,
+)
+from tests.shuffled import pytest_collection_modifyitems  # noqa: F401 - the same
+from tests.torture import conftest as torture
 
 ROOT = Path(__file__).parents[1]
+
+# A busy machine is no finding, and what is found must be found again: the same examples each time.
+# A campaign looks for new ones.
+settings.register_profile(
+    "holdfast",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not torture.MINUTES,
+    database=None,
+    print_blob=True,
+)
+settings.load_profile("holdfast")
+
+
+@pytest.hookimpl(trylast=True)  # the plugin begins its count in this hook
+def pytest_configure(config: pytest.Config) -> None:
+    """A whole run says how many campaigns it does not run."""
+    can_be_asked(config)
+    if config.args_source is config.ArgsSource.TESTPATHS and not torture.MINUTES:
+        files = Path(torture.__file__).parent.glob("test_*.py")
+        left_out = sum(file.read_text("utf-8").count("\ndef test_") for file in files)
+        config.stash[_left_out_key]["campaigns of tests/torture (make torture)"] = left_out
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,26 @@
-"""Every contract test, on every engine, through both APIs. An engine joins by one line."""
+"""Every contract test, on every engine, through both APIs. An engine joins by one line.
+
+`make test` leaves a part of the other versions to `make torture`, and its summary counts that part.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.pytest_plugin import _left_out_key, _opened_key
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
-from tests.contract.harness_postgres import PostgresHarness
-from tests.contract.harness_redis import ClusterHarness, Redis62Harness, RedisHarness, ValkeyHarness
+from tests.contract.harness_postgres import PgvectorHarness, PostgresHarness
+from tests.contract.harness_redis import (
+    ClusterHarness,
+    Redis8Harness,
+    Redis62Harness,
+    RedisHarness,
+    ValkeyHarness,
+)
 
 ENGINES: dict[str, Callable[[Path], Harness]] = {
     "sqlite": SqliteHarness,
@@ -19,18 +30,28 @@ ENGINES: dict[str, Callable[[Path], Harness]] = {
     "valkey": ValkeyHarness,
     "postgres": PostgresHarness,
 }
+WHOLE = "HOLDFAST_TORTURE_MINUTES" in os.environ
+if WHOLE:
+    ENGINES |= {"redis-8": Redis8Harness, "postgres-18": PgvectorHarness}
 
 
 ONE_API = {"redis-6.2": "sync", "valkey": "async"}
-"""Another version of a server differs behind the APIs: one of them is enough for it, and
-none of the tests that kill clients."""
+"""In `make test`: another version of a server differs behind the APIs, so one of them is enough
+for it, and none of the tests that kill clients."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    doubled = [item for item in items if _is_doubled(item)]
+    doubled = [item for item in items if not WHOLE and _is_doubled(item)]
+    for item in doubled:
+        engine = item.callspec.params["harness"]  # type: ignore[attr-defined] # it has one
+        config.stash[_left_out_key][f"{engine} by {_other(engine)} (make torture)"] += 1
     if doubled:
         config.hook.pytest_deselected(items=doubled)
         items[:] = [item for item in items if not _is_doubled(item)]
+
+
+def _other(engine: str) -> str:
+    return {"sync": "async API and SIGKILL", "async": "sync API and SIGKILL"}[ONE_API[engine]]
 
 
 def _is_doubled(item: pytest.Item) -> bool:
@@ -44,7 +65,10 @@ def _is_doubled(item: pytest.Item) -> bool:
 
 @pytest.fixture(params=ENGINES)
 def harness(request: pytest.FixtureRequest, disk_path: Path) -> Harness:
-    return ENGINES[request.param](disk_path)
+    made = ENGINES[request.param](disk_path)
+    if hasattr(made, "engine"):  # a test that fails shows its log, though others use it too
+        request.node.stash.setdefault(_opened_key, []).append([made.engine])
+    return made
 
 
 @pytest.fixture(params=["sync", "async"])

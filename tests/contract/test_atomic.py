@@ -78,16 +78,6 @@ def test_rewrite_replaces_everything_in_one_step(open_store: Opener):
     assert texts(reader.history("s")) == ["59"] * 3
 
 
-def test_rewrite_gives_new_numbers_and_says_where_they_are(store: AnyStore):
-    store.append("s", [say("a"), say("b"), say("c")])
-    ack = store.rewrite("s", [say("summary"), say("c")])
-    assert (ack.first, ack.last) == (4, 5)
-    history = store.history("s")
-    assert texts(history) == ["summary", "c"]
-    assert [message.seq for message in history] == [4, 5]
-    assert store.append("s", say("d")).first == 6
-
-
 def test_rewrite_keeps_to_what_was_expected(store: AnyStore):
     store.append("s", [say("a"), say("b")])
     with pytest.raises(Conflict):
@@ -104,11 +94,6 @@ def test_rewrite_to_nothing_empties_the_session_and_keeps_its_numbering(store: A
     assert texts(store.history("s")) == []
     assert store.history("s").last == 0
     assert store.append("s", say("c"), expect=0).first == 3
-
-
-def test_rewrite_begins_a_session_that_never_was(store: AnyStore):
-    assert store.rewrite("s", [say("a")]).first == 1
-    assert texts(store.history("s")) == ["a"]
 
 
 def test_expect_appends_only_where_the_caller_thinks_the_end_is(store: AnyStore):

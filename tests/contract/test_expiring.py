@@ -119,11 +119,12 @@ def test_reading_does_not_refresh(store: AnyStore):
     assert store.stat("s").expires_at == before
 
 
-@pytest.mark.parametrize("ttl_s", [0, -1, 0.0001, float("nan"), float("inf"), "60", True, 10**12])
-def test_a_time_to_live_that_makes_no_sense_is_refused(open_store: Opener, ttl_s: Any):
+def test_a_time_to_live_that_makes_no_sense_is_refused(open_store: Opener):
     store = open_store()
-    with pytest.raises(UsageError, match="ttl_s"):
-        store.append("s", say("x"), ttl_s=ttl_s)
-    with pytest.raises(UsageError, match="ttl_s"):
-        open_store(ttl_s=ttl_s)
+    wrongs: list[Any] = [0, -1, 0.0001, float("nan"), float("inf"), "60", True, 10**12]
+    for ttl_s in wrongs:
+        with pytest.raises(UsageError, match="ttl_s"):
+            store.append("s", say("x"), ttl_s=ttl_s)
+        with pytest.raises(UsageError, match="ttl_s"):
+            open_store(ttl_s=ttl_s)
     assert store.stat("s").state is SessionState.NEVER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -21,13 +22,13 @@ CONTENTS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: type(content).__name__)
-def test_content_comes_back_exactly(store: AnyStore, content: Any):
-    message = Message("user", content, extra={"deep": [{"again": content}]})
-    store.append("s", message)
-    [back] = store.history("s")
-    assert back == message
-    assert json.dumps(back.content) == json.dumps(content), "as equal values of other types"
+def test_content_comes_back_exactly(store: AnyStore):
+    for number, content in enumerate(CONTENTS):
+        message = Message("user", content, extra={"deep": [{"again": content}]})
+        store.append(f"s{number}", message)
+        [back] = store.history(f"s{number}")
+        assert back == message
+        assert json.dumps(back.content) == json.dumps(content), "as equal values of other types"
 
 
 def test_every_field_comes_back_exactly(open_store: Opener):
@@ -74,32 +75,29 @@ class NoZone(tzinfo):
         return None
 
 
-@pytest.mark.parametrize(
-    ("at", "instant"),
-    [
-        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "2026-10-25T00:30:00+00:00"),
-        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "2026-10-25T01:30:00+00:00"),
-        (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN), "2026-03-29T01:30:00+00:00"),
-        (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN, fold=1), "2026-03-29T00:30:00+00:00"),
-        (datetime(1890, 7, 1, tzinfo=BERLIN), "1890-06-30T23:06:32+00:00"),
-        (datetime(2026, 1, 1, tzinfo=ODD, fold=1), "2026-01-01T03:17:42.000005+00:00"),
-        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), None),
-        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), None),
-    ],
-    ids=str,
-)
-def test_a_time_comes_back_equal_whatever_its_zone_does(
-    store: AnyStore, at: datetime, instant: str | None
-):
-    message = Message("user", "x", created_at=at)
-    store.append("s", message)
-    [back] = store.history("s")
-    assert back == message
-    assert back.created_at is not None
-    assert back.created_at.utcoffset() == at.utcoffset()
-    assert back.created_at.replace(tzinfo=None) == at.replace(tzinfo=None)
-    if instant is not None:
-        assert back.created_at.astimezone(UTC).isoformat() == instant
+TIMES = [
+    (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "2026-10-25T00:30:00+00:00"),
+    (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "2026-10-25T01:30:00+00:00"),
+    (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN), "2026-03-29T01:30:00+00:00"),
+    (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN, fold=1), "2026-03-29T00:30:00+00:00"),
+    (datetime(1890, 7, 1, tzinfo=BERLIN), "1890-06-30T23:06:32+00:00"),
+    (datetime(2026, 1, 1, tzinfo=ODD, fold=1), "2026-01-01T03:17:42.000005+00:00"),
+    (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))), None),
+    (datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), None),
+]
+
+
+def test_a_time_comes_back_equal_whatever_its_zone_does(store: AnyStore):
+    for number, (at, instant) in enumerate(TIMES):
+        message = Message("user", "x", created_at=at)
+        store.append(f"s{number}", message)
+        [back] = store.history(f"s{number}")
+        assert back == message
+        assert back.created_at is not None
+        assert back.created_at.utcoffset() == at.utcoffset()
+        assert back.created_at.replace(tzinfo=None) == at.replace(tzinfo=None)
+        if instant is not None:
+            assert back.created_at.astimezone(UTC).isoformat() == instant
 
 
 def test_openai_dictionaries_go_in_and_come_out_the_same(store: AnyStore):
@@ -119,18 +117,20 @@ NO_JSON = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", NO_JSON, ids=lambda value: type(value).__name__)
-def test_what_could_not_come_back_the_same_is_refused(store: AnyStore, value: Any):
-    for make in (
-        lambda: Message("user", value),
-        lambda: Message("user", [value]),
-        lambda: Message("user", "x", extra={"field": [{"deep": value}]}),
-        lambda: Message("user", "x", unknown={"field": value}),
-        lambda: Message(value, "x"),
-        lambda: Message("user", "x", id=value),
-    ):
+FORMS: list[Callable[[Any], Message]] = [
+    lambda value: Message("user", value),
+    lambda value: Message("user", [value]),
+    lambda value: Message("user", "x", extra={"field": [{"deep": value}]}),
+    lambda value: Message("user", "x", unknown={"field": value}),
+    lambda value: Message(value, "x"),
+    lambda value: Message("user", "x", id=value),
+]
+
+
+def test_what_could_not_come_back_the_same_is_refused(store: AnyStore):
+    for value, form in itertools.product(NO_JSON, FORMS):
         with pytest.raises(InvalidMessage):
-            store.append("s", make())
+            store.append("s", form(value))
     assert store.stat("s").state is SessionState.NEVER
 
 
@@ -206,16 +206,19 @@ def test_one_damaged_record_is_named_and_hides_nothing_else(open_store: Opener):
     assert history != [history[0], history[1]], "a damaged history equals no list"
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"", b"\0", b"{", b"[]", b"not json", b'{"v":1,"crc":"0', b"\xff\xfe"]
-)
-def test_whatever_stands_in_a_record_s_place_is_only_damage(open_store: Opener, garbage: bytes):
+GARBAGE = [b"", b"\0", b"{", b"[]", b"not json", b'{"v":1,"crc":"0', b"\xff\xfe"]
+
+
+def test_whatever_stands_in_a_record_s_place_is_only_damage(open_store: Opener):
     with open_store() as store:
-        store.append("s", [say("a"), say("b")])
-    open_store.harness.tamper("s", 1, garbage)
-    history = open_store().history("s")
-    assert texts(history) == ["b"]
-    assert [damage.seq for damage in history.damaged] == [1]
+        for number in range(len(GARBAGE)):
+            store.append(f"s{number}", [say("a"), say("b")])
+    store = open_store()
+    for number, garbage in enumerate(GARBAGE):
+        open_store.harness.tamper(f"s{number}", 1, garbage)
+        history = store.history(f"s{number}")
+        assert texts(history) == ["b"], garbage
+        assert [damage.seq for damage in history.damaged] == [1], garbage
 
 
 def test_a_record_of_a_later_release_is_named_as_such(open_store: Opener):

@@ -50,10 +50,11 @@ def test_an_append_of_nothing_is_refused(store: AnyStore):
         store.append("s", [])
 
 
-@pytest.mark.parametrize("expect", [-1, 1.0, "1", True])
-def test_an_expectation_must_be_a_number(store: AnyStore, expect: Any):
-    with pytest.raises(UsageError, match="expect"):
-        store.append("s", say("x"), expect=expect)
+def test_an_expectation_must_be_a_number(store: AnyStore):
+    wrongs: list[Any] = [-1, 1.0, "1", True]
+    for expect in wrongs:
+        with pytest.raises(UsageError, match="expect"):
+            store.append("s", say("x"), expect=expect)
 
 
 def test_errors_cross_a_process_boundary_with_their_cause():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -16,33 +18,33 @@ def ten(store: AnyStore) -> AnyStore:
     return store
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({}, range(1, 11)),
-        ({"limit": 3}, range(8, 11)),
-        ({"limit": 99}, range(1, 11)),
-        ({"limit": 0}, ()),
-        ({"before": 5}, range(1, 5)),
-        ({"before": 5, "limit": 2}, (3, 4)),
-        ({"after": 5}, range(6, 11)),
-        ({"after": 5, "limit": 2}, (6, 7)),
-        ({"after": 2, "before": 6}, (3, 4, 5)),
-        ({"after": 2, "before": 6, "limit": 2}, (3, 4)),
-        ({"after": 10}, ()),
-        ({"before": 1}, ()),
-        ({"before": 0}, ()),
-        ({"after": 0, "limit": 1}, (1,)),
-        ({"before": 10**12, "limit": 1}, (10,)),
-        ({"after": 10**12}, ()),
-        ({"after": 7, "before": 3}, ()),
-    ],
-)
-def test_pages_are_named_by_numbers(ten: AnyStore, arguments: dict[str, Any], expected: range):
-    page = ten.history("s", **arguments)
-    assert [message.seq for message in page] == list(expected)
-    assert texts(page) == [str(number) for number in expected]
-    assert page.last == 10
+PAGES: list[tuple[dict[str, Any], Iterable[int]]] = [
+    ({}, range(1, 11)),
+    ({"limit": 3}, range(8, 11)),
+    ({"limit": 99}, range(1, 11)),
+    ({"limit": 0}, ()),
+    ({"before": 5}, range(1, 5)),
+    ({"before": 5, "limit": 2}, (3, 4)),
+    ({"after": 5}, range(6, 11)),
+    ({"after": 5, "limit": 2}, (6, 7)),
+    ({"after": 2, "before": 6}, (3, 4, 5)),
+    ({"after": 2, "before": 6, "limit": 2}, (3, 4)),
+    ({"after": 10}, ()),
+    ({"before": 1}, ()),
+    ({"before": 0}, ()),
+    ({"after": 0, "limit": 1}, (1,)),
+    ({"before": 10**12, "limit": 1}, (10,)),
+    ({"after": 10**12}, ()),
+    ({"after": 7, "before": 3}, ()),
+]
+
+
+def test_pages_are_named_by_numbers(ten: AnyStore):
+    for arguments, expected in PAGES:
+        page = ten.history("s", **arguments)
+        assert [message.seq for message in page] == list(expected), arguments
+        assert texts(page) == [str(number) for number in expected], arguments
+        assert page.last == 10, arguments
 
 
 def test_pages_do_not_shift_while_others_write(ten: AnyStore):
@@ -65,9 +67,8 @@ def test_history_is_a_sequence(ten: AnyStore):
     assert history != list(history)[1:]
 
 
-@pytest.mark.parametrize("argument", ["limit", "before", "after"])
-@pytest.mark.parametrize("value", [-1, 1.5, "3", True])
-def test_bounds_that_are_no_numbers_are_refused(ten: AnyStore, argument: str, value: object):
-    with pytest.raises(UsageError, match=argument):
-        ten.history("s", **{argument: value})  # type: ignore[arg-type]
+def test_bounds_that_are_no_numbers_are_refused(ten: AnyStore):
+    for argument, value in itertools.product(("limit", "before", "after"), (-1, 1.5, "3", True)):
+        with pytest.raises(UsageError, match=argument):
+            ten.history("s", **{argument: value})  # type: ignore[arg-type]
     assert len(ten.history("s")) == 10

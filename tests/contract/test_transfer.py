@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -81,29 +82,28 @@ def test_a_load_can_be_repeated_and_refuses_what_differs(open_store: Opener):
     assert texts(two.history("b")) == ["y", "more"]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "error", "words"),
-    [
-        (lambda lines: lines[1:], UsageError, "line 1 "),
-        (lambda lines: [*lines[:2], "not json"], UsageError, "line 3 "),
-        (lambda lines: lines[:-1], Damaged, "cut short"),
-        (lambda lines: [*lines[:2], *lines[3:]], UsageError, "line 3 .*must be 1, not 2"),
-        (lambda lines: lines[:3] + lines[-1:], Damaged, "missing"),
-        (lambda _: [], Damaged, "cut short"),
-        (lambda _: ['{"holdfast_export":9}'], FormatTooNew, "Upgrade"),
-        (lambda lines: [lines[0], lines[2]], UsageError, "record of no session"),
-    ],
-)
-def test_a_spoilt_export_is_named_by_line_and_loads_no_half_session(
-    open_store: Opener, spoil, error: type[Exception], words: str
-):
-    one, two = open_store(), open_store(namespace="copy")
+SPOILT: list[tuple[Callable[[list[str]], list[str]], type[Exception], str]] = [
+    (lambda lines: lines[1:], UsageError, "line 1 "),
+    (lambda lines: [*lines[:2], "not json"], UsageError, "line 3 "),
+    (lambda lines: lines[:-1], Damaged, "cut short"),
+    (lambda lines: [*lines[:2], *lines[3:]], UsageError, "line 3 .*must be 1, not 2"),
+    (lambda lines: lines[:3] + lines[-1:], Damaged, "missing"),
+    (lambda _: [], Damaged, "cut short"),
+    (lambda _: ['{"holdfast_export":9}'], FormatTooNew, "Upgrade"),
+    (lambda lines: [lines[0], lines[2]], UsageError, "record of no session"),
+]
+
+
+def test_a_spoilt_export_is_named_by_line_and_loads_no_half_session(open_store: Opener):
+    one = open_store()
     one.append("a", [say("x"), say("y")])
     one.append("b", [say("z")])
-    with pytest.raises(error, match=words):
-        two.load(spoil(list(one.export())))
-    assert texts(two.history("a")) in ([], ["x", "y"])
-    assert texts(two.history("b")) in ([], ["z"])
+    for number, (spoil, error, words) in enumerate(SPOILT):
+        with open_store(namespace=f"copy{number}") as two:
+            with pytest.raises(error, match=words):
+                two.load(spoil(list(one.export())))
+            assert texts(two.history("a")) in ([], ["x", "y"])
+            assert texts(two.history("b")) in ([], ["z"])
 
 
 def test_only_what_begins_with_a_prefix(open_store: Opener):

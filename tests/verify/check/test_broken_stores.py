@@ -58,7 +58,7 @@ def test_a_store_that_refuses_for_ever_although_nothing_is_wrong_is_not_loud_but
 def test_a_redis_that_keeps_nothing_is_caught_by_a_kill():
     result = run(
         "sound_redis", "redis", config="no-persistence", seed=3, promises=("durable",),
-        faults=("kill",),
+        faults=("kill",), time_s=8,
     )  # fmt: skip
     assert "durable" in broken(result), tell(result)
 
@@ -81,7 +81,7 @@ def test_a_sound_user_store_on_redis_raises_no_alarm():
 
 def test_an_async_store_without_keys_is_held_to_what_it_claims():
     promises = ("ordered", "atomic", "exactly-once")
-    result = run("sound_async", seed=5, promises=promises, faults=("kill",))
+    result = run("sound_async", seed=5, promises=promises, faults=("kill",), time_s=8)
     assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
     assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
 
