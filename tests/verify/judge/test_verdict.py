@@ -146,7 +146,7 @@ def test_the_re_checker_refuses_another_name_for_the_same_loss(name: str) -> Non
 def test_a_finding_that_nothing_confirms_is_a_fault_of_the_judge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(explain_module, "confirmed", lambda _history, _anomaly: False)
+    monkeypatch.setattr(explain_module.Recheck, "confirms", lambda *_: False)
     long = [append(n, 2 * n, 2 * n + 1, f"m{n}") for n in range(20)]
 
     with pytest.raises(VerifyError, match="could not confirm"):
@@ -170,7 +170,7 @@ def test_the_command_gives_json_text_and_an_exit_code(tmp_path: Path) -> None:
     (anomaly,) = value["anomalies"]
     assert anomaly == {
         "name": "lost", "promise": "durable", "session": "s", "message": "a", "witness": [1, 2],
-        "because": anomaly["because"], "confirmed": True,
+        "because": anomaly["because"], "confirmed": True, "follows_from": None,
     }  # fmt: skip
     assert (value["unknown_sessions"], value["counts"]["lost"]) == (0, 1)
     assert value["promises"]["durable"] == "broken"

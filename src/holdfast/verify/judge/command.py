@@ -43,6 +43,7 @@ def _anomaly_json(anomaly: Anomaly) -> dict[str, Any]:
         "witness": list(anomaly.witness),
         "because": anomaly.because,
         "confirmed": anomaly.confirmed,
+        "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
     }
 
 

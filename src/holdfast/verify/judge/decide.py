@@ -49,17 +49,18 @@ def _read_after(session: Session, time_ns: int) -> bool:
 
 def _result(history: History, seen: _Seen) -> JudgeResult:
     claimed = _claimed(history.header)
-    anomalies = tuple(a for a in seen.anomalies if a.promise in claimed)
+    anomalies = tuple(a for a in _roots_first(seen.anomalies) if a.promise in claimed)
+    roots = [a for a in anomalies if a.follows_from is None]
     counts = _counts(history, seen)
     doubt = _doubt(history, counts, seen.unknown)
-    if anomalies:
-        verdict, because = Verdict.BROKEN, anomalies[0].because
+    if roots:
+        verdict, because = Verdict.BROKEN, roots[0].because
     elif doubt:
         verdict, because = Verdict.UNKNOWN, doubt
     else:
         verdict = Verdict.KEPT
         because = f"{counts['acknowledged']} acknowledged appends, and every read explained"
-    broken = {a.promise for a in anomalies}
+    broken = {a.promise for a in roots}
     shown = _evidence(history, counts) if not doubt else frozenset()
     return JudgeResult(
         verdict=verdict,
@@ -70,6 +71,10 @@ def _result(history: History, seen: _Seen) -> JudgeResult:
         unknown_sessions=seen.unknown,
         because=because,
     )
+
+
+def _roots_first(anomalies: list[Anomaly]) -> list[Anomaly]:
+    return sorted(anomalies, key=lambda anomaly: anomaly.follows_from is not None)
 
 
 def _claimed(header: Header) -> frozenset[str]:
@@ -90,7 +95,11 @@ def _promise(
 
 def _counts(history: History, seen: _Seen) -> dict[str, int]:
     kinds = history.completed
-    lost = {(a.session, a.message) for a in seen.anomalies if a.name in ("lost", "rollback")}
+    lost = {
+        (a.session, a.message)
+        for a in seen.anomalies
+        if a.name in ("lost", "rollback") and a.follows_from is None
+    }
     return {
         "sessions": len(history.sessions),
         "operations": len(history.operations),

@@ -12,7 +12,7 @@ ANOMALIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "lost": "durable",
         "rollback": "durable",
-        "hole": "atomic",
+        "hole": "snapshot",
         "torn": "atomic",
         "stale": "fresh",
         "reorder": "ordered",
@@ -51,6 +51,8 @@ class Anomaly:
     witness: tuple[int, ...]
     because: str
     confirmed: bool = False
+    follows_from: tuple[str, ...] | None = None
+    """The names of the roots that explain it; None where it is a root itself, and counts."""
 
     @property
     def promise(self) -> str:
