@@ -171,7 +171,9 @@ def _report_lost(
     name = "rollback" if row and missing.beyond is None else "lost"
     if facts.case.ttl_ns is not None and not row:
         name, also = "expired-early", also | {"durable"}
-    because = f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
+    because = (
+        f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
+    )
     if name == "expired-early":
         because += f": read {read.number} shows nothing, and the session's time was not over"
     found.add(

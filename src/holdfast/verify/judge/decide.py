@@ -70,7 +70,23 @@ def _result(history: History, seen: _Seen) -> JudgeResult:
         counts=counts,
         unknown_sessions=seen.unknown,
         because=because,
+        weakened=_weakened(seen.anomalies),
     )
+
+
+def _weakened(anomalies: list[Anomaly]) -> dict[str, str]:
+    """How a promise was judged where another is broken so that it would be blamed as well."""
+    broken = {a.promise for a in anomalies if a.follows_from is None}
+    echoes = [a for a in anomalies if a.follows_from is not None and a.promise not in broken]
+    words = {a.promise: f"judged apart from what follows from {_listed(a)}" for a in echoes}
+    if any(a.name == "torn" and a.follows_from is None for a in anomalies):
+        apart = "judged message by message, because batches are torn"
+        words |= dict.fromkeys((p for p in JUDGED if p not in broken), apart)
+    return words
+
+
+def _listed(anomaly: Anomaly) -> str:
+    return " and ".join(anomaly.follows_from or ())
 
 
 def _roots_first(anomalies: list[Anomaly]) -> list[Anomaly]:

@@ -49,9 +49,7 @@ def _check_order(case: Case, bounds: Bounds, found: Findings) -> None:
             found.add("reorder", append.ids[-1], witness, because, also=also, derived=True)
 
 
-def _missing(
-    bounds: Bounds, read: Read, waiting: list[Append], facts: Facts
-) -> Iterator[Append]:
+def _missing(bounds: Bounds, read: Read, waiting: list[Append], facts: Facts) -> Iterator[Append]:
     row = bounds.rows[read]
     shown = set(row)
     began = bounds.read_earliest(read).ns

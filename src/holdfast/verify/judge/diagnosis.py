@@ -82,7 +82,6 @@ def _proven(recheck: Recheck, found: list[Found], chosen: frozenset[str]) -> fro
     proven = {
         f.anomaly.promise
         for f in found
-        if f.anomaly.promise in chosen
-        and recheck.confirms(f.anomaly, chosen - {f.anomaly.promise})
+        if f.anomaly.promise in chosen and recheck.confirms(f.anomaly, chosen - {f.anomaly.promise})
     }
     return frozenset(proven) or chosen

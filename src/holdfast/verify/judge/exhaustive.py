@@ -13,6 +13,9 @@ from typing import Final
 STATES_MAX: Final = 200_000
 NEVER_NS: Final = 2**63 - 1
 
+_SAME_PLACE: Final = frozenset({"atomic", "fresh"})
+"""Even where these are given up, a read shows what stands next to each other in the log."""
+
 Log = tuple[str, ...]
 _State = tuple[int, Log, int, frozenset[str]]
 """What took effect, the log, the time reached, and what a forget took away and may come back."""
@@ -134,7 +137,7 @@ class _Search:
         """Whether what need not happen helps: a read still to come shows it right here."""
         if step.kind == "vanish":
             return step.ids[0] in log
-        if step.kind != "append" or self._given_up:
+        if step.kind != "append" or not self._given_up <= _SAME_PLACE:
             return True
         return any(
             _follows(step.ids, read, log)

@@ -75,11 +75,7 @@ class Facts:
         known = self.known_ns(append)
         last = self.last_seen_ns(append)
         return next(
-            (
-                f
-                for f in self._forgets
-                if f.inv <= read.comp and (f.inv > known or f.comp >= last)
-            ),
+            (f for f in self._forgets if f.inv <= read.comp and (f.inv > known or f.comp >= last)),
             None,
         )
 

@@ -33,9 +33,7 @@ def check_expired(facts: Facts, found: Findings) -> int:
                 f"{append.number} of it did, and no write since can have kept the session alive"
             )
             if beyond is not None:
-                because = because.replace(
-                    ";", f" and {facts.shown_message(beyond, read)!r};", 1
-                )
+                because = because.replace(";", f" and {facts.shown_message(beyond, read)!r};", 1)
             numbers = () if beyond is None else (beyond.number,)
             witness = (append.number, *numbers, read.number)
             also = ("fresh",) if beyond is None else ()

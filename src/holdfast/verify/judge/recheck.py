@@ -25,9 +25,7 @@ _ABSENT: Final = frozenset({"lost", "rollback", "stale", "hole", "expired-early"
 _ONE_READ: Final = frozenset({"duplicate", "phantom", "leak", "window"})
 
 
-def confirmed(
-    history: History, anomaly: Anomaly, given_up: frozenset[str] = frozenset()
-) -> bool:
+def confirmed(history: History, anomaly: Anomaly, given_up: frozenset[str] = frozenset()) -> bool:
     """Whether the operations of the witness prove the anomaly, these promises given up."""
     session = history.sessions.get(anomaly.session)
     return session is not None and Recheck(history, session).confirms(anomaly, given_up)
@@ -54,7 +52,13 @@ class Recheck:
         if anomaly.name == "expired-late":
             return self._shown_too_late(witness, anomaly.message)
         strict = anomaly.name in _ONE_READ
-        return self.impossible(witness, anomaly.message, strict=strict, given_up=given_up)
+        return self.impossible(
+            witness,
+            anomaly.message,
+            strict=strict,
+            given_up=given_up,
+            states_max=STATES_MAX // 20 if given_up else STATES_MAX,
+        )
 
     def impossible(
         self,

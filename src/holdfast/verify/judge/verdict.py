@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -71,3 +71,10 @@ class JudgeResult:
     counts: Mapping[str, int]
     unknown_sessions: int
     because: str
+    weakened: Mapping[str, str] = field(default_factory=dict)
+    """Promises of which all findings follow from others: how they were judged, in words."""
+
+    @property
+    def roots(self) -> tuple[Anomaly, ...]:
+        """The findings that stand on their own. Only they break a promise."""
+        return tuple(a for a in self.anomalies if a.follows_from is None)

@@ -138,9 +138,11 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, one in info["promises"].items():
         if one["verdict"] != "broken":
             continue
-        chosen = _chosen(one["anomalies"])
+        roots = [a for a in one["anomalies"] if a.get("follows_from") is None]
+        echoes = Counter(a["name"] for a in one["anomalies"] if a.get("follows_from"))
+        chosen = _chosen(roots)
         examples = list(_examples(one["evidence"].get("scenarios", {})))
-        total = one["evidence"].get("anomalies", len(one["anomalies"]))
+        total = one["evidence"].get("anomalies", len(roots))
         yield {
             "id": name,
             "meaning": BY_ID[name].sentence if name in BY_ID else "",
@@ -149,7 +151,8 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "examples": examples,
             "cause": None if chosen else _plain_cause(info, name, one),
             "more": total - len(chosen),
-            "kinds": ", ".join(dict.fromkeys(a["name"] for a in one["anomalies"])),
+            "kinds": ", ".join(dict.fromkeys(a["name"] for a in roots)),
+            "echoes": ", ".join(f"{count} {name}" for name, count in echoes.items()),
         }
 
 
@@ -224,6 +227,8 @@ def _said(line: Mapping[str, Any]) -> str:
 def _examples(scenarios: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for scenario, seen in scenarios.items():
         for example in seen.get("examples", ()):
+            if example.get("sent") == example.get("seen") and "sent" in example:
+                continue  # no difference that a reader could see
             yield {"scenario": scenario, **example}
 
 

@@ -6,7 +6,7 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -42,12 +42,19 @@ ANSWER_S: Final = 2.0
 """So long an operation has to notice that its engine is gone, before that comes back."""
 _SAYS: Final = {
     "torn": "tear a turn",
-    "hole": "tear a turn",
-    "lost": "lose what was acknowledged",
-    "rollback": "lose what was acknowledged",
     "duplicate": "write it twice",
     "resurrected": "bring back what was forgotten",
 }
+_LOST: Final = ("lost", "rollback")
+
+
+def _says(promise: str, root: Mapping[str, Any]) -> str:
+    """What a crash does, in words that fit the finding: not all that was shown was acknowledged."""
+    name = root["name"]
+    if name in _LOST:
+        known = "acknowledged" if "acknowledged (append" in root["because"] else "shown"
+        return f"lose what was {known}"
+    return _SAYS.get(name, f"break {promise} ({name})")
 
 
 @dataclass(slots=True)
@@ -410,7 +417,8 @@ class Visits:
         for finding in every:
             if finding.verdict is not Verdict.BROKEN and finding.promise in broken:
                 continue
-            guilty = [by_session.get(each["session"]) for each in finding.anomalies]
+            roots = [each for each in finding.anomalies if each.get("follows_from") is None]
+            guilty = [by_session.get(each["session"]) for each in roots]
             visits = list({id(v): v for v in guilty if v is not None}.values())
             explored = sum(visit.proven for visit in self.visits)
             points = {"points": self.total, "explored": explored, "now_and_then": self.passing}
@@ -420,8 +428,7 @@ class Visits:
                 continue
             torn = finding.evidence.get("rewrites", ())
             more = f"; {len(torn)} tear a rewrite: {torn[0]}" if torn else ""
-            name = finding.anomalies[0]["name"]
-            says = _SAYS.get(name, f"break {finding.promise} ({name})")
+            says = _says(finding.promise, roots[0])
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
