@@ -84,9 +84,7 @@ def broken(rng: random.Random, defect: Defect, size: int | None = None) -> Broke
     return Broken(defect, world.kind, ops, tuple(faults))
 
 
-def _plan(
-    rng: random.Random, size: int, *, limits: bool, forgets: bool, batches: bool
-) -> list[Op]:
+def _plan(rng: random.Random, size: int, *, limits: bool, forgets: bool, batches: bool) -> list[Op]:
     clients = rng.randint(1, 4)
     free = [0] * clients
     plan: list[Op] = []
@@ -183,9 +181,7 @@ def _steps(
     return [(at, op.number, write)]
 
 
-def _torn_steps(
-    world: World, op: Op, at: int
-) -> list[tuple[int, int, Callable[[], None]]]:
+def _torn_steps(world: World, op: Op, at: int) -> list[tuple[int, int, Callable[[], None]]]:
     """Message by message; in kind 1 an acknowledged batch now and then stays half."""
     rng = world.rng
     end = min(op.comp, at + 200 * US)
@@ -211,9 +207,7 @@ def _place(world: World, defect: Defect, op: Op, row: Row) -> None:
         if world.kind == 0:  # by the clocks of the clients
             skew = world.skew.setdefault(op.process, rng.randint(-3000, 3000) * US)
             world.skew.update({-1 - op.number: op.inv + skew})
-            world.log = sorted(
-                [*world.log, *row], key=lambda item: world.skew.get(-1 - item[1], 0)
-            )
+            world.log = sorted([*world.log, *row], key=lambda item: world.skew.get(-1 - item[1], 0))
             return
         if rng.random() < 0.2:
             cuts = [i for i in range(len(world.log) + 1) if _between(world.log, i)]
@@ -320,5 +314,15 @@ def _window(world: World, limit: int) -> Row:
 
 OTHER = [
     Op(900_000 + at, "append", 1, 2, "ok", (f"x{at}",), session="other") for at in range(3)
-] + [Op(900_009, "history", 10_000_000_000, 10_000_000_001, "ok", ("x0", "x1", "x2"), session="other")]
+] + [
+    Op(
+        900_009,
+        "history",
+        10_000_000_000,
+        10_000_000_001,
+        "ok",
+        ("x0", "x1", "x2"),
+        session="other",
+    )
+]
 """The session from which a leak comes. All three ran at once."""

@@ -130,7 +130,9 @@ class _Look:
         op = self.op(append, "append")
         return other in op.ids() and self.sight_ns(message, sight) < op.invoked_ns
 
-    def shows_without_it(self, message: str, sight: str, append: str, other: str, read: str, shown: str) -> bool:
+    def shows_without_it(
+        self, message: str, sight: str, append: str, other: str, read: str, shown: str
+    ) -> bool:
         row = self.row(read)
         return (
             self.known_before_append(message, sight, append, other)
@@ -174,7 +176,17 @@ class _Look:
     def same_append(self, message: str, read: str, shown: str) -> bool:
         return shown in self.row(read) and shown in self.history.writers[message].ids()
 
-    def half_forgotten(self, gone: str, s1: str, kept: str, s2: str, forget: str, read: str, shown: str, missing: str) -> bool:
+    def half_forgotten(
+        self,
+        gone: str,
+        s1: str,
+        kept: str,
+        s2: str,
+        forget: str,
+        read: str,
+        shown: str,
+        missing: str,
+    ) -> bool:
         began = self.op(forget, "forget").invoked_ns
         row = self.row(read)
         return (
@@ -185,11 +197,16 @@ class _Look:
             and self.is_missing(missing, read)
         )
 
-    def resurrected(self, forget: str, message: str, sight: str, append: str, other: str, read: str) -> bool:
+    def resurrected(
+        self, forget: str, message: str, sight: str, append: str, other: str, read: str
+    ) -> bool:
         op = self.op(forget, "forget")
         known = self.sight_ns(message, sight) if sight else self._ended(append)
         shown = message or other
-        if append and (other not in self.op(append, "append").ids() or self.op(append, "append").status != "info"):
+        if append and (
+            other not in self.op(append, "append").ids()
+            or self.op(append, "append").status != "info"
+        ):
             return False
         return (
             op.status == "ok"
@@ -198,7 +215,18 @@ class _Look:
             and shown in self.row(read)
         )
 
-    def misplaced(self, message: str, sight: str, append: str, other: str, next_: str, x: str, read: str, a: str, b: str) -> bool:
+    def misplaced(
+        self,
+        message: str,
+        sight: str,
+        append: str,
+        other: str,
+        next_: str,
+        x: str,
+        read: str,
+        a: str,
+        b: str,
+    ) -> bool:
         known = self.sight_ns(message, sight) if sight else self._ended(append)
         row = self.row(read)
         return (
@@ -225,12 +253,20 @@ class _Look:
         tries = [o for o in session.appends if o.status != "fail" and message in o.ids()]
         count = re.findall(r"\d+", once)
         keys = {o.key for o in tries}
-        fits = len(tries) == int(count[0]) and len(keys) == 1 and None not in keys if count else len(tries) == 1
+        fits = (
+            len(tries) == int(count[0]) and len(keys) == 1 and None not in keys
+            if count
+            else len(tries) == 1
+        )
         return self.row(read).count(message) > 1 and fits
 
     def before_it_began(self, read: str, append: str, message: str) -> bool:
         op = self.op(append, "append")
-        return message in op.ids() and self.op(read, "history").completed_ns < op.invoked_ns and message in self.row(read)
+        return (
+            message in op.ids()
+            and self.op(read, "history").completed_ns < op.invoked_ns
+            and message in self.row(read)
+        )
 
     def leak(self, read: str, session: str, message: str, append: str, other: str) -> bool:
         op = self.op(append, "append")
@@ -251,7 +287,9 @@ class _Look:
             return False
         limit = self.op(read, "history").limit
         tail = ids[-len(there) :]
-        return not (limit is not None and len(row) >= limit and there == tail and row[: len(tail)] == tail)
+        return not (
+            limit is not None and len(row) >= limit and there == tail and row[: len(tail)] == tail
+        )
 
     def among(self, read: str, message: str, append: str) -> bool:
         ids, row = self.op(append, "append").ids(), self.row(read)
@@ -290,11 +328,17 @@ class _Look:
     def numbered_rows(self, read: str, a: str, i: str, b: str, j: str) -> bool:
         ops = [self.history.operations[n] for n in self.anomaly.witness]
         given = {(m, n) for o in ops for m, n in zip(o.ids(), o.seqs or [], strict=False)}
-        return self._before(self.row(read), a, b) and int(i) > int(j) and {(a, int(i)), (b, int(j))} <= given
+        return (
+            self._before(self.row(read), a, b)
+            and int(i) > int(j)
+            and {(a, int(i)), (b, int(j))} <= given
+        )
 
     def smaller(self, append: str, i: str, other: str, j: str) -> bool:
         one, two = self.op(append, "append"), self.op(other, "append")
-        tries = [o for o in self.history.sessions[two.session].appends if o.ids() == two.ids() and o.seqs]
+        tries = [
+            o for o in self.history.sessions[two.session].appends if o.ids() == two.ids() and o.seqs
+        ]
         return (
             one.completed_ns < two.invoked_ns
             and int(i) in (one.seqs or [])
@@ -302,13 +346,18 @@ class _Look:
             and any(int(j) in (o.seqs or []) for o in tries)
         )
 
-    def outlived(self, read: str, message: str, extra: str, kind: str, began: str, seconds: str, append: str) -> bool:
+    def outlived(
+        self, read: str, message: str, extra: str, kind: str, began: str, seconds: str, append: str
+    ) -> bool:
         row = self.row(read)
         since = self.history.operations[int(began)]
         first = self.op(append, "append")
         fits = extra in row and extra in since.ids() if kind == "append" else began == read
-        return message in row and message in first.ids() and fits and (
-            f"{(since.invoked_ns - first.invoked_ns) / 1e9:.3f}" == seconds
+        return (
+            message in row
+            and message in first.ids()
+            and fits
+            and (f"{(since.invoked_ns - first.invoked_ns) / 1e9:.3f}" == seconds)
         )
 
 
@@ -319,36 +368,100 @@ _ABOUT = rf"^{_M} was .*?read (\d+) (?:began and is missing from it|shows '[^']*
 _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ("known and missing", rf"^{_IT}", _Look.missing_from_it),
     ("known and left out", rf"^{_NOT_IT}", _Look.shows_without_it),
-    ("no later read", rf"{_ABOUT}, and no read that ended after read \2 began", _Look.no_later_read),
+    (
+        "no later read",
+        rf"{_ABOUT}, and no read that ended after read \2 began",
+        _Look.no_later_read,
+    ),
     ("shows nothing", r"began shows it: read (\d+) shows nothing", _Look.shows_nothing),
     ("a forget after", r"; forget (\d+) ended after read (\d+) began", _Look.forget_after),
     ("again", rf"{_ABOUT}, but (the later )?read (\d+) shows it", _Look.again),
     ("stale by", rf"^{_IT}.*: ([\d.]+) ms stale(?:, read by (.*))?$", _Look.stale_ms),
-    ("asked for", r"read (\d+) (?:began and is missing from it|shows '[^']*' without it), which asked for the newest (\d+)", _Look.asked_for),
-    ("also shows", rf"read (\d+) (?:began and is missing from it|shows '[^']*' without it), which asked for the newest \d+ and shows {_M}", _Look.also_shows),
-    ("same append", rf"{_ABOUT}, which asked for the newest \d+ and shows {_M} of the same append", _Look.same_append),
-    ("older", rf"and shows {_M}, which was {_S} before append (\d+) of {_M} began$", _Look.known_before_append),
-    ("half forgotten", rf"^{_M} was {_S} and {_M} was {_S} before forget (\d+) began, and read (\d+) shows {_M} without {_M}$", _Look.half_forgotten),
-    ("resurrected", rf"^forget (\d+) began after (?:{_M} was {_S}|a fault ended append (\d+) of {_M}) and ended before read (\d+) began, which shows it again$", _Look.resurrected),
-    ("misplaced", rf"^(?:{_M} was {_S}|append (\d+) of {_M} was ended by a fault) before append (\d+) of {_M} began, yet read (\d+) shows {_M} after {_M}$", _Look.misplaced),
+    (
+        "asked for",
+        r"read (\d+) (?:began and is missing from it|shows '[^']*' without it), which asked for the newest (\d+)",
+        _Look.asked_for,
+    ),
+    (
+        "also shows",
+        rf"read (\d+) (?:began and is missing from it|shows '[^']*' without it), which asked for the newest \d+ and shows {_M}",
+        _Look.also_shows,
+    ),
+    (
+        "same append",
+        rf"{_ABOUT}, which asked for the newest \d+ and shows {_M} of the same append",
+        _Look.same_append,
+    ),
+    (
+        "older",
+        rf"and shows {_M}, which was {_S} before append (\d+) of {_M} began$",
+        _Look.known_before_append,
+    ),
+    (
+        "half forgotten",
+        rf"^{_M} was {_S} and {_M} was {_S} before forget (\d+) began, and read (\d+) shows {_M} without {_M}$",
+        _Look.half_forgotten,
+    ),
+    (
+        "resurrected",
+        rf"^forget (\d+) began after (?:{_M} was {_S}|a fault ended append (\d+) of {_M}) and ended before read (\d+) began, which shows it again$",
+        _Look.resurrected,
+    ),
+    (
+        "misplaced",
+        rf"^(?:{_M} was {_S}|append (\d+) of {_M} was ended by a fault) before append (\d+) of {_M} began, yet read (\d+) shows {_M} after {_M}$",
+        _Look.misplaced,
+    ),
     ("disagree", rf"^read (\d+) shows {_M} before {_M}, read (\d+) after it$", _Look.disagree),
     ("too many", r"^read (\d+) asked for the newest (\d+) and got (\d+)$", _Look.too_many),
     ("twice", rf"^read (\d+) shows {_M} more than once, and (.*)$", _Look.twice),
-    ("before it began", rf"^read (\d+) ended before append (\d+) of {_M} began$", _Look.before_it_began),
-    ("leak", rf"^read (\d+) of session {_M} shows {_M}, which append (\d+) wrote to session {_M}$", _Look.leak),
+    (
+        "before it began",
+        rf"^read (\d+) ended before append (\d+) of {_M} began$",
+        _Look.before_it_began,
+    ),
+    (
+        "leak",
+        rf"^read (\d+) of session {_M} shows {_M}, which append (\d+) wrote to session {_M}$",
+        _Look.leak,
+    ),
     ("failed", rf"^append (\d+) of {_M} definitely failed, yet read (\d+) shows it$", _Look.failed),
     ("nobody", rf"^read (\d+) shows {_M}, which nobody ever appended$", _Look.nobody),
-    ("torn", rf"^read (\d+) shows (\d+) of the (\d+) messages of append (\d+), and not {_M}$", _Look.torn),
+    (
+        "torn",
+        rf"^read (\d+) shows (\d+) of the (\d+) messages of append (\d+), and not {_M}$",
+        _Look.torn,
+    ),
     ("among", rf"^read (\d+) shows {_M} among the messages of append (\d+)$", _Look.among),
-    ("other order", r"^read (\d+) shows the messages of append (\d+) in another order$", _Look.other_order),
+    (
+        "other order",
+        r"^read (\d+) shows the messages of append (\d+) in another order$",
+        _Look.other_order,
+    ),
     ("lacks", rf"explains them all: read (\d+) lacks {_M}$", _Look.lacks),
     ("shows", rf"explains them all: read (\d+) shows {_M}$", _Look.also_shows),
     ("shows without", rf"explains them all: read (\d+) shows {_M} without {_M}$", _Look.shows_but),
     ("shows before", rf"explains them all: read (\d+) shows {_M} before {_M}$", _Look.shows_before),
     ("wrote", rf"explains them all: append (\d+) wrote {_M}$", _Look.wrote),
-    ("numbers differ", rf"^{_M} has number (\d+) in operation (\d+) and (\d+) in operation (\d+)$", _Look.numbers_differ),
+    (
+        "numbers differ",
+        rf"^{_M} has number (\d+) in operation (\d+) and (\d+) in operation (\d+)$",
+        _Look.numbers_differ,
+    ),
     ("given to", rf"^number (\d+) was given to {_M} and to {_M}$", _Look.given_to),
-    ("numbered", rf"^read (\d+) shows {_M}, number (\d+), before {_M}, number (\d+)$", _Look.numbered_rows),
-    ("smaller", r"^append (\d+) was acknowledged with number (\d+) before append (\d+) began, which got the smaller number (\d+)$", _Look.smaller),
-    ("outlived", rf"^read (\d+) shows {_M}(?: and {_M})?; (read|append) (\d+) began ([\d.]+) s after append (\d+) of it did", _Look.outlived),
+    (
+        "numbered",
+        rf"^read (\d+) shows {_M}, number (\d+), before {_M}, number (\d+)$",
+        _Look.numbered_rows,
+    ),
+    (
+        "smaller",
+        r"^append (\d+) was acknowledged with number (\d+) before append (\d+) began, which got the smaller number (\d+)$",
+        _Look.smaller,
+    ),
+    (
+        "outlived",
+        rf"^read (\d+) shows {_M}(?: and {_M})?; (read|append) (\d+) began ([\d.]+) s after append (\d+) of it did",
+        _Look.outlived,
+    ),
 )

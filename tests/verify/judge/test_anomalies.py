@@ -357,7 +357,8 @@ def test_the_rules_alone_find_what_only_follows_from_others(why: str) -> None:
 
 
 def test_every_anomaly_has_a_case() -> None:
-    assert {name for case in CASES for name, _ in case.expect} == set(ANOMALIES)
+    elsewhere = {"doubled"}  # depends on what is claimed: test_verdict.py
+    assert {name for case in CASES for name, _ in case.expect} == set(ANOMALIES) - elsewhere
 
 
 def test_a_stale_read_says_by_how_much_and_whether_the_reader_was_the_writer() -> None:

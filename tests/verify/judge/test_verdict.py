@@ -73,7 +73,8 @@ def test_a_promise_that_was_not_put_to_the_test_is_not_kept() -> None:
 
 
 def test_a_promise_that_nobody_made_cannot_be_broken() -> None:
-    twice = [append(1, 1, 2, "a"), read(9, 3, 4, "a", "a")]
+    tries = [append(1, 1, 2, "a", key="k"), append(2, 3, 4, "a", key="k")]
+    twice = [*tries, read(9, 5, 6, "a", "a")]
 
     claimed = judge(to_history(twice, Header("t", claims=("exactly_once",))))
     unclaimed = judge(to_history(twice, Header("t", claims=())))
@@ -82,6 +83,19 @@ def test_a_promise_that_nobody_made_cannot_be_broken() -> None:
     assert unclaimed.verdict is Verdict.KEPT
     assert unclaimed.promises["exactly-once"] is Verdict.NOT_CLAIMED
     assert named(unclaimed.unclaimed) == {("duplicate", "a")}
+
+
+def test_what_was_appended_once_and_is_shown_twice_counts_whatever_is_claimed() -> None:
+    twice = [append(1, 1, 2, "a"), read(9, 3, 4, "a", "a")]
+
+    claimed = judge(to_history(twice, Header("t", claims=("exactly_once",))))
+    unclaimed = judge(to_history(twice, Header("t", claims=())))
+
+    assert claimed.promises["exactly-once"] is Verdict.BROKEN
+    assert "faithful" not in claimed.promises
+    assert unclaimed.verdict is Verdict.BROKEN
+    assert unclaimed.promises["faithful"] is Verdict.BROKEN
+    assert unclaimed.promises["exactly-once"] is Verdict.NOT_CLAIMED
 
 
 def test_no_store_can_decline_to_be_durable() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.verify.judge.case import Append, Read
@@ -24,9 +24,7 @@ class _Missing:
     beyond: Append | None
     """What the read shows and began after the batch was known: then it is no earlier state."""
 
-    @property
-    def message(self) -> str:
-        return self.append.ids[-1]
+    message: str
 
     @property
     def witness(self) -> tuple[int, ...]:
@@ -84,10 +82,18 @@ def _missing(facts: Facts, read: Read, appends: list[Append]) -> list[_Missing]:
         later = newest if newest is not None and facts.known_ns(append) < newest.inv else None
         sight = facts.known_before(append, read.inv)
         if sight is not None:
-            missing.append(_Missing(append, read, sight, None, later))
+            message = _shown_by(append, sight.ids)
+            missing.append(_Missing(append, read, sight, None, later, message))
         elif later is not None and (sight := facts.known_before(append, later.inv)) is not None:
-            missing.append(_Missing(append, read, sight, later, later))
+            message = _shown_by(append, sight.ids)
+            missing.append(_Missing(append, read, sight, later, later, message))
     return missing
+
+
+def _shown_by(append: Append, *rows: tuple[str, ...]) -> str:
+    """The first message of the batch that all of these hold; a window may cut off the first."""
+    fitting = (m for m in append.ids if all(m in row for row in rows))
+    return next(fitting, append.ids[-1])
 
 
 def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None:
@@ -99,7 +105,8 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     also = _also(facts, missing)
     spare = (missing.append.number, *_spare(facts, missing))
     again = max(shows, key=lambda r: r.inv, default=None)
-    if again is None or again.inv <= read.comp:
+    if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
+        # Gone, or acknowledged before it was written.
         also |= {"durable"}
     if again is not None:
         _report_again(facts, missing, again, found, also, spare, lean)
@@ -225,6 +232,7 @@ def _report_again(
     lean: str,
 ) -> None:
     read, append = missing.read, missing.append
+    missing = replace(missing, message=_shown_by(append, missing.sight.ids, again.ids))
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
     if missing.beyond is not None:
@@ -258,7 +266,7 @@ def _report_window(
     because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
     numbers: tuple[int, ...] = ()
     if sight is not None:
-        old = facts.shown_message(first, read)
+        old = _shown_by(first, sight.ids, read.ids)
         because += (
             f" and shows {old!r}, which was {sight.words} before append {append.number} of "
             f"{missing.message!r} began"
@@ -282,7 +290,8 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
             gone = facts.known_before(missing.append, forget.inv)
             if sight is None or gone is None:
                 continue
-            shown = facts.shown_message(kept, read)
+            missing = replace(missing, message=_shown_by(missing.append, gone.ids))
+            shown = _shown_by(kept, sight.ids, read.ids)
             because = (
                 f"{missing.message!r} was {gone.words} and {shown!r} was {sight.words} before "
                 f"forget {forget.number} began, and read {read.number} shows {shown!r} without "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from holdfast.verify.history import Header, History, Session
 from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
@@ -22,7 +23,23 @@ def judge(history: History) -> JudgeResult:
         seen.undecided += judged.undecided
         seen.unread += judged.unread
         seen.unknown += not judged.anomalies and not _read_after(session, last_fault_ns)
+    seen.anomalies = _mixed(history, seen.anomalies)
     return _result(history, seen)
+
+
+def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
+    """Where sessions fall together, what one lacks is in the other: that follows from the leak."""
+    leaks = [a for a in anomalies if a.name == "leak" and a.follows_from is None]
+    mixed = {a.session for a in leaks} | {history.writers[a.message].session for a in leaks}
+    return [
+        replace(a, follows_from=("leak",))
+        if a.session in mixed and a.name in _MIXED and a.follows_from is None
+        else a
+        for a in anomalies
+    ]
+
+
+_MIXED: Final = frozenset({"lost", "rollback", "stale", "hole", "window", "reorder"})
 
 
 @dataclass(slots=True)
@@ -49,6 +66,8 @@ def _read_after(session: Session, time_ns: int) -> bool:
 
 def _result(history: History, seen: _Seen) -> JudgeResult:
     claimed = _claimed(history.header)
+    if "exactly-once" not in claimed:
+        seen.anomalies = [_judged_always(history, anomaly) for anomaly in seen.anomalies]
     anomalies = tuple(a for a in _roots_first(seen.anomalies) if a.promise in claimed)
     roots = [a for a in anomalies if a.follows_from is None]
     counts = _counts(history, seen)
@@ -66,12 +85,28 @@ def _result(history: History, seen: _Seen) -> JudgeResult:
         verdict=verdict,
         anomalies=anomalies,
         unclaimed=tuple(a for a in seen.anomalies if a.promise not in claimed),
-        promises={p: _promise(p, claimed, broken, shown) for p in JUDGED},
+        promises={
+            p: _promise(p, claimed, broken, shown)
+            for p in (*JUDGED, *(p for p in broken if p not in JUDGED))
+        },
         counts=counts,
         unknown_sessions=seen.unknown,
         because=because,
         weakened=_weakened(seen.anomalies),
     )
+
+
+def _judged_always(history: History, anomaly: Anomaly) -> Anomaly:
+    """What was appended once and is shown twice did not come back as it went in.
+
+    That counts whether or not retries are claimed to be safe: nobody retried.
+    """
+    tries = [
+        operation
+        for operation in history.sessions[anomaly.session].appends
+        if anomaly.name == "duplicate" and anomaly.message in operation.ids()
+    ]
+    return replace(anomaly, name="doubled") if len(tries) == 1 else anomaly
 
 
 def _weakened(anomalies: list[Anomaly]) -> dict[str, str]:

@@ -19,6 +19,8 @@ _PREFERRED: Final = (
     "expiring",
 )  # fmt: skip
 """Where two explain equally well, the one that stands first here."""
+_BEYOND_SEARCH: Final = frozenset({"leak", "phantom", "duplicate", "seq-clash", "expired-late"})
+"""What the search leaves out of a read before it begins, or does not look at."""
 STATES_MAX: Final = 2_000
 """A search for an explanation that grows beyond this leaves it to the rules."""
 
@@ -51,12 +53,14 @@ def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozen
     if by_rules is None or not is_small(session) or len({f.anomaly.promise for f in found}) == 1:
         return by_rules or frozenset(f.anomaly.promise for f in found)
     operations = operations_of(session)
-    by_search = _smallest(
-        found,
-        lambda s: not recheck.impossible(operations, "", given_up=s, states_max=STATES_MAX),
-        by_rules,
-    )
-    return by_search or by_rules
+    alone = {f.anomaly.promise for f in found if f.anomaly.name in _BEYOND_SEARCH}
+
+    def explains(given_up: frozenset[str]) -> bool:
+        return given_up >= alone and not recheck.impossible(
+            operations, "", given_up=given_up, states_max=STATES_MAX
+        )
+
+    return _smallest(found, explains, by_rules) or by_rules
 
 
 def _smallest(

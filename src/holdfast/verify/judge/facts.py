@@ -21,6 +21,8 @@ class Sight:
     ns: int
     number: int
     words: str
+    ids: tuple[str, ...]
+    """The messages that this operation speaks for."""
 
 
 class Facts:
@@ -53,11 +55,16 @@ class Facts:
         """The operation that ended before that time and proves that the batch was there."""
         if append.acked and append.comp < time_ns:
             words = f"acknowledged (append {append.ack_number})"
-            return Sight(append.comp, append.ack_number, words)
+            return Sight(append.comp, append.ack_number, words, append.ids)
         read = self._first_shown.get(append)
         if read is not None and read.comp < time_ns:
-            return Sight(read.comp, read.number, f"shown by read {read.number}")
+            return Sight(read.comp, read.number, f"shown by read {read.number}", read.ids)
         return None
+
+    def shown_before(self, append: Append, time_ns: int) -> bool:
+        """Whether a read that ended before that time shows it: no ack has to be believed."""
+        read = self._first_shown.get(append)
+        return read is not None and read.comp < time_ns
 
     def last_seen_ns(self, append: Append) -> int:
         """Until when it was certainly there: it began, and no read that began later shows it."""

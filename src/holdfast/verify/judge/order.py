@@ -53,8 +53,8 @@ def _check_time(facts: Facts, read: Read, row: list[Append], found: Findings) ->
 
 
 def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found: Findings) -> None:
-    a, x = facts.shown_message(append, read), facts.shown_message(newest, read)
     sight = facts.known_before(append, newest.inv)
+    a, x = facts.shown_message(append, read), facts.shown_message(newest, read)
     if sight is None:
         number, known = append.number, f"append {append.number} of {a!r} was ended by a fault"
     else:
@@ -65,4 +65,6 @@ def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found
     )
     witness = (append.number, number, newest.number, read.number)
     also = _also(facts, append, read=read)
+    if not facts.shown_before(append, newest.inv):
+        also.add("durable")  # acknowledged before it was written
     found.add("reorder", a, witness, because, also=also, read=read.number)

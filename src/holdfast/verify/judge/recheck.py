@@ -22,7 +22,7 @@ WITNESS_MAX: Final = 5
 _SMALL: Final = 16
 _SHOWN: Final = frozenset({"phantom", "leak", "resurrected", "expired-late"})
 _ABSENT: Final = frozenset({"lost", "rollback", "stale", "hole", "expired-early"})
-_ONE_READ: Final = frozenset({"duplicate", "phantom", "leak", "window"})
+_ONE_READ: Final = frozenset({"duplicate", "doubled", "phantom", "leak", "window"})
 
 
 def confirmed(history: History, anomaly: Anomaly, given_up: frozenset[str] = frozenset()) -> bool:
@@ -127,7 +127,7 @@ def _looks_like_it(anomaly: Anomaly, witness: list[Operation]) -> bool:
     """Whether a read of the witness shows the message, or lacks it, as the name says."""
     rows = [o.ids() for o in witness if o.f == "history" and o.status == "ok"]
     times = [row.count(anomaly.message) for row in rows]
-    if anomaly.name == "duplicate":
+    if anomaly.name in ("duplicate", "doubled"):
         return any(count > 1 for count in times)
     if anomaly.name in _SHOWN:
         return any(times)

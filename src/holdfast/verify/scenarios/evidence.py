@@ -32,6 +32,7 @@ _MARKS: Final[Mapping[str, str]] = {
     "expired-late": "extra",
     "window": "extra",
     "duplicate": "twice",
+    "doubled": "twice",
     "reorder": "misplaced",
     "seq-clash": "misplaced",
     "torn": "misplaced",
