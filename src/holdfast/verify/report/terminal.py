@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
 
 _COLOURS: Final = {"kept": "green", "broken": "bold red", "unknown": "yellow", "not claimed": "dim"}
@@ -71,6 +72,8 @@ def show(result: CheckResult) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
     console.print(_scorecard(result))
+    for line in _causes(result):
+        console.print(line, soft_wrap=True)
     console.print(_faults(result))
     console.print(_counts(result))
     console.print()
@@ -109,6 +112,17 @@ def _coloured(verdict: str) -> Any:
 def _sentence(one: PromiseResult) -> str:
     words = _printable(one.because)
     return words if len(words) <= _SENTENCE_CHARS_MAX else words[:_SENTENCE_CHARS_MAX] + "…"
+
+
+def _causes(result: CheckResult) -> Iterator[str]:
+    """For each broken promise why that is likely, what to change, and what follows from it."""
+    for promise, one in result.to_json()["promises"].items():
+        if one["verdict"] == "broken":
+            says = of_promise(promise, one, result.environment)
+            yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
+            echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])
+            if echoes:
+                yield f"{promise}: {echoes} other findings follow from it and are not counted"
 
 
 def _faults(result: CheckResult) -> Any:

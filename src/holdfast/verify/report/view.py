@@ -149,7 +149,7 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "because": one["because"],
             "anomalies": [_anomaly(info, name, anomaly) for anomaly in chosen],
             "examples": examples,
-            "cause": None if chosen else _plain_cause(info, name, one),
+            "cause": None if chosen else causes.of_promise(name, one, info["environment"]),
             "more": total - len(chosen),
             "kinds": ", ".join(dict.fromkeys(a["name"] for a in roots)),
             "echoes": ", ".join(f"{count} {name}" for name, count in echoes.items()),
@@ -230,12 +230,6 @@ def _examples(scenarios: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             if example.get("sent") == example.get("seen") and "sent" in example:
                 continue  # no difference that a reader could see
             yield {"scenario": scenario, **example}
-
-
-def _plain_cause(info: Mapping[str, Any], promise: str, one: Mapping[str, Any]) -> causes.Cause:
-    scenarios = one["evidence"].get("scenarios", {})
-    broken = next((s for s, seen in scenarios.items() if seen.get("verdict") == "broken"), "")
-    return causes.likely(promise, info["environment"], scenario=broken)
 
 
 def _coverage(counts: Mapping[str, int]) -> dict[str, Any]:
