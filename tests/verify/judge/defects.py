@@ -61,7 +61,7 @@ DEFECTS = (
 
 @dataclass(frozen=True)
 class Broken:
-    """A history with one defect in it. `struck` says that the defect changed something."""
+    """A history of a store with one defect, whether or not anybody could see it."""
 
     defect: Defect
     kind: int
@@ -70,7 +70,7 @@ class Broken:
 
 
 def broken(rng: random.Random, defect: Defect, size: int | None = None) -> Broken:
-    """A session of that store; whether anybody could see the defect is not said."""
+    """A session of that store."""
     size = size or round(5 * 100 ** rng.random())
     limits = rng.random() < 0.5 if defect.limits is None else defect.limits
     forgets = rng.random() < 0.4 if defect.forgets is None else defect.forgets
@@ -95,7 +95,7 @@ def _plan(rng: random.Random, size: int, *, limits: bool, forgets: bool, batches
         comp = inv + rng.randint(1, rng.choice((20, 60, 300))) * US
         free[client] = comp
         weight = 40 / size if forgets else 0
-        f = rng.choices(("append", "history", "forget"), (10, 8, 20 * weight / 20))[0]
+        f = rng.choices(("append", "history", "forget"), (10, 8, weight))[0]
         status = rng.choices(("ok", "info", "fail"), (96, 2, 2))[0]
         end = NEVER_NS if status == "info" else comp
         op = Op(number, f, inv, end, status, process=client)
@@ -135,9 +135,9 @@ def _run(world: World, defect: Defect, plan: list[Op], faults: list[int]) -> lis
     work: list[tuple[int, int, Callable[[], None]]] = []
     for op in plan:
         at = rng.randint(op.inv, min(op.comp, horizon))
-        if op.status == "fail" or (op.status == "info" and rng.random() < 0.4):
-            if op.f != "history":
-                continue
+        never = op.status == "fail" or (op.status == "info" and rng.random() < 0.4)
+        if never and op.f != "history":
+            continue
         work += _steps(world, defect, op, at, results)
     if defect.name == "lost" and world.kind == 0:
         work += [(time_ns, 0, lambda: _drop_newest(world, rng.randint(1, 6))) for time_ns in faults]
@@ -166,7 +166,7 @@ def _steps(
 
         return [(at, op.number, look)]
     if op.f == "forget":
-        return [(at, op.number, lambda: _forget(world, defect, op, at))]
+        return [(at, op.number, lambda: _forget(world, defect, at))]
     if defect.name == "torn":
         return _torn_steps(world, op, at)
     ids = op.messages
@@ -240,7 +240,7 @@ def _drop_newest(world: World, count: int) -> None:
     world.log = world.log[:keep]
 
 
-def _forget(world: World, defect: Defect, op: Op, at: int) -> None:
+def _forget(world: World, defect: Defect, at: int) -> None:
     rng = world.rng
     old = list(world.log)
     world.log = []
@@ -273,31 +273,26 @@ def _bring_back(world: World, row: Row, *, front: bool) -> None:
 
 def _answer(world: World, defect: Defect, op: Op, at: int) -> tuple[str, ...]:
     rng, log = world.rng, world.log
-    is_last = op.limit is None and op.inv > 0 and op.process == 0 and op.number >= 1
-    if defect.name == "stale" and world.past and not _at_end(op, is_last):
-        if rng.random() < 0.15:
-            if world.kind == 0:
-                _, log = world.past[-min(len(world.past), rng.randint(1, 4))]
-            else:
-                lag = rng.randint(10, 2000) * US
-                older = [row for since, row in world.past if since > at - lag]
-                log = older[0] if older else log
+    late = defect.name == "stale" and world.past and not _at_end(op) and rng.random() < 0.15
+    if late and world.kind == 0:
+        _, log = world.past[-min(len(world.past), rng.randint(1, 4))]
+    elif late:
+        lag = rng.randint(10, 2000) * US
+        log = next((row for since, row in world.past if since > at - lag), log)
     if defect.name == "wrong window" and op.limit is not None:
         return tuple(m for m, _ in _window(world, op.limit))
     shown = log if op.limit is None else log[max(0, len(log) - op.limit) :]
     answer = tuple(m for m, _ in shown)
     if defect.name == "leak" and rng.random() < 0.2:
-        if world.kind == 0:
-            answer = (*answer, f"x{rng.randrange(3)}")
-        else:
-            answer = ("x0", "x1", *answer)
+        answer = (*answer, f"x{rng.randrange(3)}") if world.kind == 0 else ("x0", "x1", *answer)
         if op.limit is not None:
             answer = answer[len(answer) - min(op.limit, len(answer)) :]
     return answer
 
 
-def _at_end(op: Op, is_last: bool) -> bool:
-    return is_last and op.messages == () and op.comp - op.inv == 50 * US
+def _at_end(op: Op) -> bool:
+    """Whether it is one of the two reads of everything at the end."""
+    return op.limit is None and op.process == 0 and op.comp - op.inv == 50 * US
 
 
 def _window(world: World, limit: int) -> Row:
@@ -325,4 +320,4 @@ OTHER = [
         session="other",
     )
 ]
-"""The session from which a leak comes. All three ran at once."""
+"""The session from which a leak comes. Its appends ran at once."""

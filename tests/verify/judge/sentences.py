@@ -30,28 +30,44 @@ _FORMS = (
     r"read \d+ shows '[^']*' among the messages of append \d+",
     r"read \d+ shows the messages of append \d+ in another order",
     rf"{_WHAT}, which asked for the newest \d+ and shows '[^']*' of the same append",
-    rf"{_WHAT}, and no read that ended after read \d+ began shows it"
-    r"(?:: read \d+ shows nothing, and the session's time was not over)?",
+    (
+        rf"{_WHAT}, and no read that ended after read \d+ began shows it"
+        r"(?:: read \d+ shows nothing, and the session's time was not over)?"
+    ),
     rf"{_WHAT}; forget \d+ ended after read \d+ began, so no later read can tell whether it was lost",
-    rf"{_WHAT}, but (?:the later )?read \d+ shows it"
-    r"(?:: [\d.]+ ms stale(?:, read by (?:its own writer|another client))?)?",
-    rf"{_WHAT}, which asked for the newest \d+"
-    rf"(?: and shows '[^']*', which was {_SIGHT} before append \d+ of '[^']*' began)?",
-    rf"'[^']*' was {_SIGHT} and '[^']*' was {_SIGHT} before forget \d+ began, and read \d+ shows "
-    r"'[^']*' without '[^']*'",
-    rf"forget \d+ began after (?:'[^']*' was {_SIGHT}|a fault ended append \d+ of '[^']*') and ended "
-    r"before read \d+ began, which shows it again",
-    rf"(?:'[^']*' was {_SIGHT}|append \d+ of '[^']*' was ended by a fault) before append \d+ of "
-    r"'[^']*' began, yet read \d+ shows '[^']*' after '[^']*'",
+    (
+        rf"{_WHAT}, but (?:the later )?read \d+ shows it"
+        r"(?:: [\d.]+ ms stale(?:, read by (?:its own writer|another client))?)?"
+    ),
+    (
+        rf"{_WHAT}, which asked for the newest \d+"
+        rf"(?: and shows '[^']*', which was {_SIGHT} before append \d+ of '[^']*' began)?"
+    ),
+    (
+        rf"'[^']*' was {_SIGHT} and '[^']*' was {_SIGHT} before forget \d+ began, and read \d+ shows "
+        r"'[^']*' without '[^']*'"
+    ),
+    (
+        rf"forget \d+ began after (?:'[^']*' was {_SIGHT}|a fault ended append \d+ of '[^']*') and ended "
+        r"before read \d+ began, which shows it again"
+    ),
+    (
+        rf"(?:'[^']*' was {_SIGHT}|append \d+ of '[^']*' was ended by a fault) before append \d+ of "
+        r"'[^']*' began, yet read \d+ shows '[^']*' after '[^']*'"
+    ),
     r"read \d+ shows '[^']*' before '[^']*', read \d+ after it",
-    r"no order of operations [\d, ]+ explains them all: (?:read \d+ lacks '[^']*'"
-    r"|read \d+ shows '[^']*'(?: without '[^']*'| before '[^']*')?|append \d+ wrote '[^']*')",
+    (
+        r"no order of operations [\d, ]+ explains them all: (?:read \d+ lacks '[^']*'"
+        r"|read \d+ shows '[^']*'(?: without '[^']*'| before '[^']*')?|append \d+ wrote '[^']*')"
+    ),
     r"'[^']*' has number \d+ in operation \d+ and \d+ in operation \d+",
     r"number \d+ was given to '[^']*' and to '[^']*'",
     r"read \d+ shows '[^']*', number \d+, before '[^']*', number \d+",
     r"append \d+ was acknowledged with number \d+ before append \d+ began, which got the smaller number \d+",
-    r"read \d+ shows '[^']*'(?: and '[^']*')?; (?:read|append) \d+ began [\d.]+ s after append \d+ of "
-    r"it did, and no write since can have kept the session alive",
+    (
+        r"read \d+ shows '[^']*'(?: and '[^']*')?; (?:read|append) \d+ began [\d.]+ s after append \d+ of "
+        r"it did, and no write since can have kept the session alive"
+    ),
 )
 FORMS = [re.compile(form) for form in _FORMS]
 

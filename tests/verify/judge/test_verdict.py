@@ -10,9 +10,8 @@ import pytest
 from holdfast.errors import VerifyError
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict, judge
-from holdfast.verify.judge import explain as explain_module
 from holdfast.verify.judge.command import EXIT_CODES, judge_file, render, to_json
-from holdfast.verify.judge.recheck import confirmed
+from holdfast.verify.judge.recheck import Recheck, confirmed
 from tests.verify.judge.random_histories import to_history
 from tests.verify.judge.writing import append, forget, lost_reply, named, read
 
@@ -160,7 +159,7 @@ def test_the_re_checker_refuses_another_name_for_the_same_loss(name: str) -> Non
 def test_a_finding_that_nothing_confirms_is_a_fault_of_the_judge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(explain_module.Recheck, "confirms", lambda *_: False)
+    monkeypatch.setattr(Recheck, "confirms", lambda *_: False)
     long = [append(n, 2 * n, 2 * n + 1, f"m{n}") for n in range(20)]
 
     with pytest.raises(VerifyError, match="could not confirm"):

@@ -23,14 +23,18 @@ def judge(history: History) -> JudgeResult:
         seen.undecided += judged.undecided
         seen.unread += judged.unread
         seen.unknown += not judged.anomalies and not _read_after(session, last_fault_ns)
-    seen.anomalies = _mixed(history, seen.anomalies)
+    seen.anomalies = _mixed(seen.anomalies)
     return _result(history, seen)
 
 
-def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
-    """Where sessions fall together, what one lacks is in the other: that follows from the leak."""
-    leaks = [a for a in anomalies if a.name == "leak" and a.follows_from is None]
-    mixed = {a.session for a in leaks} | {history.writers[a.message].session for a in leaks}
+def _mixed(anomalies: list[Anomaly]) -> list[Anomaly]:
+    """What a session lacks because most of it stands in another one follows from that leak."""
+    leaked = {a.message for a in anomalies if a.name == "leak" and a.follows_from is None}
+    lacking: dict[str, set[str]] = {}
+    for a in anomalies if leaked else ():
+        if a.name in _MIXED:
+            lacking.setdefault(a.session, set()).add(a.message)
+    mixed = {name for name, lost in lacking.items() if 2 * len(lost & leaked) >= len(lost)}
     return [
         replace(a, follows_from=("leak",))
         if a.session in mixed and a.name in _MIXED and a.follows_from is None

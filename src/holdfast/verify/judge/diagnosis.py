@@ -15,7 +15,7 @@ from holdfast.verify.judge.recheck import Recheck
 from holdfast.verify.judge.verdict import Anomaly
 
 _PREFERRED: Final = (
-    "isolated", "exactly-once", "forgotten", "atomic", "durable", "fresh", "ordered", "snapshot",
+    "phantom", "isolated", "exactly-once", "forgotten", "atomic", "durable", "fresh", "ordered", "snapshot",
     "expiring",
 )  # fmt: skip
 """Where two explain equally well, the one that stands first here."""
@@ -30,12 +30,12 @@ def diagnosed(recheck: Recheck, session: Session, found: list[Found]) -> list[An
     if not found:
         return []
     chosen = _proven(recheck, found, _diagnosis(recheck, session, found))
-    names = tuple(dict.fromkeys(f.anomaly.name for f in found if f.anomaly.promise in chosen))
-    roots = [f.anomaly for f in found if f.anomaly.promise in chosen]
+    names = tuple(dict.fromkeys(f.anomaly.name for f in found if f.cause in chosen))
+    roots = [f.anomaly for f in found if f.cause in chosen]
     echoes = [
         replace(f.anomaly, follows_from=_from(f, found, chosen) or names)
         for f in found
-        if f.anomaly.promise not in chosen
+        if f.cause not in chosen
     ]
     return [*roots, *echoes]
 
@@ -43,17 +43,17 @@ def diagnosed(recheck: Recheck, session: Session, found: list[Found]) -> list[An
 def _from(echo: Found, found: Iterable[Found], chosen: frozenset[str]) -> tuple[str, ...]:
     """The names of the roots that explain it."""
     why = echo.also & chosen
-    return tuple(dict.fromkeys(f.anomaly.name for f in found if f.anomaly.promise in why))
+    return tuple(dict.fromkeys(f.anomaly.name for f in found if f.cause in why))
 
 
 def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozenset[str]:
     """By search where the session is small, otherwise by what the rules say explains what."""
-    needs = {frozenset({f.anomaly.promise}) | f.also for f in found}
+    needs = {frozenset({f.cause}) | f.also for f in found}
     by_rules = _smallest(found, lambda s: all(s & need for need in needs))
-    if by_rules is None or not is_small(session) or len({f.anomaly.promise for f in found}) == 1:
-        return by_rules or frozenset(f.anomaly.promise for f in found)
+    if by_rules is None or not is_small(session) or len({f.cause for f in found}) == 1:
+        return by_rules or frozenset(f.cause for f in found)
     operations = operations_of(session)
-    alone = {f.anomaly.promise for f in found if f.anomaly.name in _BEYOND_SEARCH}
+    alone = {f.cause for f in found if f.anomaly.name in _BEYOND_SEARCH}
 
     def explains(given_up: frozenset[str]) -> bool:
         return given_up >= alone and not recheck.impossible(
@@ -69,7 +69,7 @@ def _smallest(
     favourite: frozenset[str] = frozenset(),
 ) -> frozenset[str] | None:
     """The smallest set of promises that explains everything; the better one of two."""
-    candidates = [p for p in _PREFERRED if any(f.anomaly.promise == p for f in found)]
+    candidates = [p for p in _PREFERRED if any(f.cause == p for f in found)]
     votes = Counter(f.vote for f in found)
     for size in range(1, len(candidates) + 1):
         sets = [frozenset(c) for c in combinations(candidates, size)]
@@ -84,8 +84,8 @@ def _proven(recheck: Recheck, found: list[Found], chosen: frozenset[str]) -> fro
     if len(chosen) == 1:
         return chosen
     proven = {
-        f.anomaly.promise
+        f.cause
         for f in found
-        if f.anomaly.promise in chosen and recheck.confirms(f.anomaly, chosen - {f.anomaly.promise})
+        if f.cause in chosen and recheck.confirms(f.anomaly, chosen - {f.cause})
     }
     return frozenset(proven) or chosen

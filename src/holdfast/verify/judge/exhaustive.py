@@ -51,7 +51,11 @@ def weakened(steps: list[Step], given_up: frozenset[str]) -> list[Step]:
         steps = [part for step in steps for part in _apart(step, steps)]
     if "durable" in given_up:
         appends = [step for step in steps if step.kind == "append"]
-        steps = [replace(s, must=s.must and s.kind != "append") for s in steps]
+        # An ack then proves nothing: the write may come late, or never, or vanish.
+        steps = [
+            replace(s, must=False, comp=NEVER_NS if s.must else s.comp) if s.kind == "append" else s
+            for s in steps
+        ]
         steps += [replace(a, kind="vanish", comp=NEVER_NS, must=False) for a in appends]
     if "fresh" in given_up:
         steps = [replace(s, inv=-1) if s.kind == "read" else s for s in steps]

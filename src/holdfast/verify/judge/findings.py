@@ -26,9 +26,14 @@ class Found:
     """Whether it takes all of its witness together to see it."""
 
     @property
+    def cause(self) -> str:
+        """What is given up to explain it: its promise. What nobody wrote explains nothing else."""
+        return "phantom" if self.anomaly.name == "phantom" else self.anomaly.promise
+
+    @property
     def vote(self) -> str:
-        """The promise that explains it best."""
-        return self.lean or self.anomaly.promise
+        """The cause that explains it best."""
+        return self.lean or self.cause
 
 
 class Findings:

@@ -6,7 +6,7 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -42,19 +42,10 @@ ANSWER_S: Final = 2.0
 """So long an operation has to notice that its engine is gone, before that comes back."""
 _SAYS: Final = {
     "torn": "tear a turn",
+    "lost": "lose what was {known}",
     "duplicate": "write it twice",
     "resurrected": "bring back what was forgotten",
 }
-_LOST: Final = ("lost", "rollback")
-
-
-def _says(promise: str, root: Mapping[str, Any]) -> str:
-    """What a crash does, in words that fit the finding: not all that was shown was acknowledged."""
-    name = root["name"]
-    if name in _LOST:
-        known = "acknowledged" if "acknowledged (append" in root["because"] else "shown"
-        return f"lose what was {known}"
-    return _SAYS.get(name, f"break {promise} ({name})")
 
 
 @dataclass(slots=True)
@@ -428,7 +419,9 @@ class Visits:
                 continue
             torn = finding.evidence.get("rewrites", ())
             more = f"; {len(torn)} tear a rewrite: {torn[0]}" if torn else ""
-            says = _says(finding.promise, roots[0])
+            name = roots[0]["name"].replace("rollback", "lost")
+            known = "acknowledged" if "acknowledged (append" in roots[0]["because"] else "shown"
+            says = _SAYS.get(name, f"break {finding.promise} ({name})").format(known=known)
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
