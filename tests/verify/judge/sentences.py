@@ -32,7 +32,7 @@ _FORMS = (
     rf"{_WHAT}, which asked for the newest \d+ and shows '[^']*' of the same append",
     (
         rf"{_WHAT}, and no read that ended after read \d+ began shows it"
-        r"(?:: read \d+ shows nothing, and the session's time was not over)?"
+        r"(?:: read \d+ shows nothing, the whole session is gone before its time)?"
     ),
     rf"{_WHAT}; forget \d+ ended after read \d+ began, so no later read can tell whether it was lost",
     (

@@ -141,7 +141,7 @@ def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
 def _spare(facts: Facts, missing: _Missing) -> tuple[int, ...]:
     """What else can belong to the proof: until when the batch, and since when the first is there."""
     shown = facts.shown_by.get(missing.append, [])
-    last = () if not shown else (max(shown, key=lambda read: read.inv).number,)
+    last = () if not shown else (shown[-1].number,)  # reads are in the order of their begin
     row = facts.rows[missing.read]
     whole = () if missing.read.whole_by is None else (missing.read.whole_by,)
     first = () if not row else _proof(facts, row[0])
@@ -182,7 +182,7 @@ def _report_lost(
         f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
     )
     if name == "expired-early":
-        because += f": read {read.number} shows nothing, and the session's time was not over"
+        because += f": read {read.number} shows nothing, the whole session is gone before its time"
     found.add(
         name, missing.message, missing.witness, because,
         spare=spare, also=also, read=read.number,

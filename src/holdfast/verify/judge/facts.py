@@ -41,6 +41,9 @@ class Facts:
             append: min(reads, key=lambda read: read.comp)
             for append, reads in self.shown_by.items()
         }
+        self._last_seen = {
+            append: max(read.inv for read in reads) for append, reads in self.shown_by.items()
+        }
         forgets = sorted(case.forgets, key=lambda forget: forget.inv)
         self._forgets = forgets
         self._invs = [forget.inv for forget in forgets]
@@ -68,7 +71,7 @@ class Facts:
 
     def last_seen_ns(self, append: Append) -> int:
         """Until when it was certainly there: it began, and no read that began later shows it."""
-        return max((r.inv for r in self.shown_by.get(append, [])), default=append.inv)
+        return self._last_seen.get(append, append.inv)
 
     def forget_between(self, low_ns: int, high_ns: int) -> bool:
         """Whether a forget may have taken effect after `low_ns` and before `high_ns`."""
