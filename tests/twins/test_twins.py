@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.promises import PROMISES
-from holdfast.verify.suite import TESTS, contract_of
+from holdfast.verify.suite import TESTS, contract_of, judging
 from tests.twins import broken_postgres, broken_recall, broken_redis, broken_sqlite
 from tests.twins.targets import target_of
 
@@ -30,12 +30,16 @@ CASES = [
 
 @pytest.mark.parametrize(("twin", "name"), CASES)
 def test_a_broken_store_is_caught_for_its_own_promise(
-    twin: type[Any], name: str, engine_factory: EngineFactory
+    twin: type[Any], name: str, engine_factory: EngineFactory, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(judging, "SHOWN_MAX", 1_000_000)
     test = contract_of(twin.promise)[name]
     with pytest.raises(pytest.fail.Exception) as failure:
         test(target_of(twin, engine_factory, twin.promise))
-    assert str(failure.value).startswith(f"{twin.promise}: "), failure.value
+    told = str(failure.value)
+    assert told.startswith(f"{twin.promise}: "), told
+    accused = {line.split(":")[0] for line in told.splitlines()} & set(PROMISES)
+    assert accused == {twin.promise}, told
     print(failure.value)  # the evidence, for those who run with -rP
 
 

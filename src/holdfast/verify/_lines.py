@@ -129,6 +129,8 @@ def _typed(value: dict[str, Any], name: str, kinds: tuple[type, ...]) -> Any:
     # JSON's true is no number, though Python's True is an int.
     if type(value[name]) not in kinds:
         raise ValueError(f"`{name}` has the wrong type")
+    if isinstance(value[name], str):
+        value[name].encode()  # half a character is none
     return value[name]
 
 

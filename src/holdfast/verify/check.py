@@ -348,6 +348,7 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
             "provider": engine.provider,
             "settings": dict(CONFIGS.get(engine.kind, {}).get(engine.config, {})),
         },
+        "store": context.spec.maker,
         "level": context.about.get("level"),
         "settings": context.about.get("settings", {}),
     }

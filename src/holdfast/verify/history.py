@@ -81,7 +81,7 @@ class Operation:
         """The ids that it wrote or returned, oldest first; `NotAHistory` if they are none."""
         try:
             return _DECODER.ids(self.messages)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise NotAHistory("`messages` must be a list of strings", line=self.line) from error
 
 
@@ -231,7 +231,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _header(text: bytes) -> Header:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotAHistory(f"not the header of a history: {error}", line=1) from error
     if not isinstance(value, dict) or "holdfast_history" not in value:
         raise NotAHistory('a history begins with {"holdfast_history": 1, …}', line=1)
@@ -255,7 +255,11 @@ def _text(value: object) -> str:
 def _seconds(value: object, name: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value < NEVER_NS / 1e9
+    ):
         raise NotAHistory(f"`{name}` must be a number of seconds, or null", line=1)
     return float(value)
 
@@ -282,6 +286,8 @@ class _Builder:
         """Take the next event."""
         if line.time_ns < self._last_ns:
             raise NotAHistory("out of order: its time is before the line above", line=number)
+        if line.time_ns >= NEVER_NS:
+            raise NotAHistory("`time_ns` is beyond 64 bits", line=number)
         self._last_ns = line.time_ns
         kind = line.type
         if kind == "invoke":

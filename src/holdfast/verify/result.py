@@ -134,21 +134,28 @@ def _worst(findings: list[Finding]) -> PromiseResult:
     if not findings:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
     verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
-    # The one that names the lines of the store is the most exact.
-    speaking = sorted(
-        (finding for finding in findings if finding.verdict is verdict),
-        key=lambda finding: "lines" not in finding.evidence,
-    )
+    # What happens without any fault says more than what takes a crash at a certain line, and
+    # that more than a crash at some line.
+    speaking = sorted((f for f in findings if f.verdict is verdict), key=_needs)
     anomalies = _in_turn([finding.anomalies for finding in speaking])
+    roots = [anomaly for anomaly in anomalies if anomaly.get("follows_from") is None]
     return PromiseResult(
         verdict,
-        _because(speaking, anomalies),
+        _because(speaking, roots),
         {
-            "anomalies": len(anomalies),
+            "anomalies": len(roots),
             "scenarios": _by_scenario(findings),
         },
-        tuple(anomalies[:ANOMALIES_MAX]),
+        tuple([*roots, *(a for a in anomalies if a.get("follows_from"))][:ANOMALIES_MAX]),
     )
+
+
+def _needs(finding: Finding) -> int:
+    """What it takes to see it: 0 no fault at all, 1 a crash at a place that it names, 2 a fault."""
+    if not {"lines", "states_broken"}.isdisjoint(finding.evidence):
+        return 1
+    first: Mapping[str, Any] = next(iter(finding.anomalies), {})
+    return 0 if first.get("faults") == [] else 2
 
 
 def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:

@@ -68,6 +68,13 @@ class TargetSpec:
         return self.name in HOLDFAST_TARGETS or "://" in self.name
 
     @property
+    def maker(self) -> str:
+        """Whose store it is: `holdfast`, `framework` or `user`."""
+        if self.is_holdfast:
+            return "holdfast"
+        return "user" if frameworks.engine_of(self.name) is None else "framework"
+
+    @property
     def url(self) -> str:
         """Where our own store is."""
         return self.engine.url if self.engine is not None else self.name

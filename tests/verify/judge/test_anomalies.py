@@ -16,7 +16,16 @@ from holdfast.verify.judge import ANOMALIES, Verdict, judge
 from holdfast.verify.judge.recheck import confirmed
 from tests.verify.judge.oracle import Op
 from tests.verify.judge.random_histories import to_history
-from tests.verify.judge.writing import S, append, forget, lost_reply, named, read, suspected
+from tests.verify.judge.writing import (
+    S,
+    append,
+    forget,
+    lost_reply,
+    named,
+    read,
+    roots,
+    suspected,
+)
 
 PLAIN = Header("hand")
 TTL = Header("hand", ttl_s=10.0)
@@ -28,6 +37,7 @@ class Case:
     why: str
     ops: tuple[Op, ...]
     expect: frozenset[tuple[str, str]]
+    echoes: frozenset[tuple[str, str]]
     witness: frozenset[int]
     twin_why: str
     twin: tuple[Op, ...]
@@ -39,11 +49,14 @@ def case(
     *ops: Op,
     expect: set[tuple[str, str]],
     witness: set[int],
+    echoes: set[tuple[str, str]] = frozenset(),  # type: ignore[assignment]
     but: str,
     twin: tuple[Op, ...],
     header: Header = PLAIN,
 ) -> Case:
-    return Case(why, ops, frozenset(expect), frozenset(witness), but, twin, header)
+    return Case(
+        why, ops, frozenset(expect), frozenset(echoes), frozenset(witness), but, twin, header
+    )
 
 
 A, B, C = append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c")
@@ -73,16 +86,23 @@ CASES = [
     case(
         "the middle one is gone",
         A, B, C, read(9, 7, 8, "a", "c"),
-        expect={("hole", "b"), ("lost", "b")}, witness={2, 3, 9},
+        expect={("lost", "b")}, witness={2, 9},
         but="the middle one failed, so it was never there",
         twin=(A, append(2, 3, 4, "b", status="fail"), C, read(9, 7, 8, "a", "c")),
     ),
     case(
-        "a forget cannot take one of two: it empties the session",
+        "a forget that takes one of two and leaves the other was applied in part",
         A, append(2, 1, 9, "b"), read(7, 3, 4, "a", "b"), forget(6, 5, 9), read(8, 5, 9, "b"),
-        expect={("hole", "a"), ("lost", "a")}, witness={7, 8},
+        expect={("resurrected", "b")}, witness={6, 7, 8},
         but="a message that came after the forget stands alone",
         twin=(A, append(2, 1, 9, "b"), read(7, 3, 4, "a"), forget(6, 5, 9), read(8, 5, 9, "b")),
+    ),
+    case(
+        "a later message is shown, the earlier one is not, and then is again",
+        A, B, C, read(8, 7, 8, "a", "c"), read(9, 9, 10, "a", "b", "c"),
+        expect={("hole", "b")}, witness={2, 3, 8, 9},
+        but="it began so late that the first of the reads need not show it",
+        twin=(A, append(2, 3, 9, "b"), append(3, 5, 9, "c"), read(8, 7, 8, "a"), read(9, 9, 10, "a", "b", "c")),
     ),
     case(
         "half a batch",
@@ -115,7 +135,7 @@ CASES = [
     case(
         "two reads disagree",
         append(1, 1, 9, "a"), append(2, 1, 9, "b"), read(8, 2, 3, "a", "b"), read(9, 2, 3, "b", "a"),
-        expect={("reorder", "a"), ("reorder", "b")}, witness={8, 9},
+        expect={("reorder", "b")}, witness={8, 9},
         but="they agree",
         twin=(append(1, 1, 9, "a"), append(2, 1, 9, "b"), read(8, 2, 3, "a", "b"), read(9, 2, 3, "a", "b")),
     ),
@@ -160,7 +180,7 @@ CASES = [
     case(
         "the wrong end: the newest two are b and c",
         A, B, C, read(8, 7, 8, "a", "b", limit=2), read(9, 9, 10, "a", "b", "c"),
-        expect={("window", "c"), ("stale", "c")}, witness={3, 8},
+        expect={("window", "c")}, echoes={("stale", "c")}, witness={3, 8},
         but="the right end",
         twin=(A, B, C, read(8, 7, 8, "b", "c", limit=2), read(9, 9, 10, "a", "b", "c")),
     ),
@@ -174,7 +194,7 @@ CASES = [
     case(
         "fewer than the limit means everything, and a is not there",
         A, B, read(9, 5, 6, "b", limit=2),
-        expect={("lost", "a"), ("hole", "a")}, witness={1, 9},
+        expect={("lost", "a")}, witness={1, 9},
         but="one was asked for",
         twin=(A, B, read(9, 5, 6, "b", limit=1)),
     ),
@@ -237,7 +257,7 @@ CASES = [
     case(
         "refreshed by b, so a lives on with it",
         append(1, 0, 1 * S, "a"), append(2, 8 * S, 9 * S, "b"), read(9, 12 * S, 13 * S, "b"),
-        expect={("lost", "a"), ("hole", "a")}, witness={1, 2, 9}, header=TTL,
+        expect={("lost", "a")}, witness={1, 9}, header=TTL,
         but="a may have expired before b was there",
         twin=(append(1, 0, 1 * S, "a"), append(2, 8 * S, 10 * S, "b"), read(9, 12 * S, 13 * S, "b")),
     ),
@@ -269,7 +289,8 @@ CASES = [
 def test_what_breaks_a_promise_is_named(case: Case) -> None:
     result = judge(to_history(list(case.ops), case.header))
 
-    assert named(result.anomalies) == case.expect
+    assert named(roots(result)) == case.expect
+    assert named(result.anomalies) == case.expect | case.echoes
     for anomaly in result.anomalies:
         assert anomaly.confirmed
         assert set(anomaly.witness) <= {op.number for op in case.ops}
@@ -300,7 +321,7 @@ BOUNDS = {
             append(2, 14, 14, "b"),
             read(9, 16, 34, "a", limit=1),
         ],
-        {("rollback", "b"), ("window", "b")},
+        {("lost", "b"), ("window", "b")},
     ),
     "a stands before c and c before b, and b was acknowledged before a began": (
         [
@@ -319,7 +340,7 @@ BOUNDS = {
             append(3, 1, 20, "y"),
             read(9, 1, 20, "x", "y"),
         ],
-        {("lost", "m"), ("hole", "m")},
+        {("lost", "m")},
     ),
 }
 
@@ -332,11 +353,12 @@ def test_the_rules_alone_find_what_only_follows_from_others(why: str) -> None:
 
     found = suspected(history).proven(partial(confirmed, history))
 
-    assert expect <= named(found)
+    assert expect <= named([one.anomaly for one in found])
 
 
 def test_every_anomaly_has_a_case() -> None:
-    assert {name for case in CASES for name, _ in case.expect} == set(ANOMALIES)
+    elsewhere = {"doubled"}  # depends on what is claimed: test_verdict.py
+    assert {name for case in CASES for name, _ in case.expect} == set(ANOMALIES) - elsewhere
 
 
 def test_a_stale_read_says_by_how_much_and_whether_the_reader_was_the_writer() -> None:

@@ -10,9 +10,8 @@ import pytest
 from holdfast.errors import VerifyError
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict, judge
-from holdfast.verify.judge import explain as explain_module
 from holdfast.verify.judge.command import EXIT_CODES, judge_file, render, to_json
-from holdfast.verify.judge.recheck import confirmed
+from holdfast.verify.judge.recheck import Recheck, confirmed
 from tests.verify.judge.random_histories import to_history
 from tests.verify.judge.writing import append, forget, lost_reply, named, read
 
@@ -73,7 +72,8 @@ def test_a_promise_that_was_not_put_to_the_test_is_not_kept() -> None:
 
 
 def test_a_promise_that_nobody_made_cannot_be_broken() -> None:
-    twice = [append(1, 1, 2, "a"), read(9, 3, 4, "a", "a")]
+    tries = [append(1, 1, 2, "a", key="k"), append(2, 3, 4, "a", key="k")]
+    twice = [*tries, read(9, 5, 6, "a", "a")]
 
     claimed = judge(to_history(twice, Header("t", claims=("exactly_once",))))
     unclaimed = judge(to_history(twice, Header("t", claims=())))
@@ -82,6 +82,19 @@ def test_a_promise_that_nobody_made_cannot_be_broken() -> None:
     assert unclaimed.verdict is Verdict.KEPT
     assert unclaimed.promises["exactly-once"] is Verdict.NOT_CLAIMED
     assert named(unclaimed.unclaimed) == {("duplicate", "a")}
+
+
+def test_what_was_appended_once_and_is_shown_twice_counts_whatever_is_claimed() -> None:
+    twice = [append(1, 1, 2, "a"), read(9, 3, 4, "a", "a")]
+
+    claimed = judge(to_history(twice, Header("t", claims=("exactly_once",))))
+    unclaimed = judge(to_history(twice, Header("t", claims=())))
+
+    assert claimed.promises["exactly-once"] is Verdict.BROKEN
+    assert "faithful" not in claimed.promises
+    assert unclaimed.verdict is Verdict.BROKEN
+    assert unclaimed.promises["faithful"] is Verdict.BROKEN
+    assert unclaimed.promises["exactly-once"] is Verdict.NOT_CLAIMED
 
 
 def test_no_store_can_decline_to_be_durable() -> None:
@@ -146,7 +159,7 @@ def test_the_re_checker_refuses_another_name_for_the_same_loss(name: str) -> Non
 def test_a_finding_that_nothing_confirms_is_a_fault_of_the_judge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(explain_module, "confirmed", lambda _history, _anomaly: False)
+    monkeypatch.setattr(Recheck, "confirms", lambda *_: False)
     long = [append(n, 2 * n, 2 * n + 1, f"m{n}") for n in range(20)]
 
     with pytest.raises(VerifyError, match="could not confirm"):
@@ -170,7 +183,7 @@ def test_the_command_gives_json_text_and_an_exit_code(tmp_path: Path) -> None:
     (anomaly,) = value["anomalies"]
     assert anomaly == {
         "name": "lost", "promise": "durable", "session": "s", "message": "a", "witness": [1, 2],
-        "because": anomaly["because"], "confirmed": True,
+        "because": anomaly["because"], "confirmed": True, "follows_from": None,
     }  # fmt: skip
     assert (value["unknown_sessions"], value["counts"]["lost"]) == (0, 1)
     assert value["promises"]["durable"] == "broken"

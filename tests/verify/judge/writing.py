@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.verify.history import History
-from holdfast.verify.judge import Anomaly
+from holdfast.verify.judge import Anomaly, JudgeResult
 from holdfast.verify.judge.case import make_case
 from holdfast.verify.judge.explain import apply_rules
 from holdfast.verify.judge.findings import Findings
@@ -41,3 +41,8 @@ def suspected(history: History) -> Findings:
 
 def named(anomalies: tuple[Anomaly, ...] | list[Anomaly]) -> set[tuple[str, str]]:
     return {(anomaly.name, anomaly.message) for anomaly in anomalies}
+
+
+def roots(result: JudgeResult) -> list[Anomaly]:
+    """The findings that count: the others follow from them."""
+    return [anomaly for anomaly in result.anomalies if anomaly.follows_from is None]

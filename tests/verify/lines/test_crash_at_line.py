@@ -77,6 +77,14 @@ def test_of_several_findings_the_one_that_names_lines_speaks():
     assert combine(["atomic"], {}, [plain, exact])["atomic"].because == "memory.py:42"
 
 
+def test_what_takes_no_fault_speaks_before_what_takes_a_crash_at_a_line():
+    without = Finding("atomic", Verdict.BROKEN, "torn: …", "load", {}, ({"faults": []},))
+    with_one = Finding("atomic", Verdict.BROKEN, "kill", "kill", {}, ({"faults": ["kill"]},))
+    exact = Finding("atomic", Verdict.BROKEN, "memory.py:42", "crash-at-line", {"lines": ["…"]})
+    said = combine(["atomic"], {}, [with_one, exact, without])["atomic"].because
+    assert said == "torn: … (and 2 more)"
+
+
 def test_the_thread_of_an_async_store_is_crashed_in_too():
     result = run("in_a_thread", "atomic")
     assert guilty(result) == BETWEEN

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.verify.report.causes import likely
+from holdfast.verify.report.causes import likely, of_promise
 from tests.verify.report.results import PROMISES
 
 
@@ -49,7 +49,15 @@ SQLITE = on("sqlite", "default")
             "confirmed",
         ),
         (on("redis", "aof-always"), anomaly("lost", "connections"), "swallowed", "error"),
-        (SQLITE, anomaly("hole"), "the store itself dropped it", "Append instead"),
+        (SQLITE, anomaly("rollback"), "the store itself dropped it", "Append instead"),
+        (SQLITE, anomaly("lost", "power"), "synchronous level", "its directory"),
+        ({"engine": None}, anomaly("lost", "power-explore"), "was not synced", "fsync"),
+        (
+            on("postgres", "default"),
+            anomaly("lost", "power"),
+            "own session turned that off",
+            "COMMIT has returned",
+        ),
     ],
 )
 def test_a_loss_is_explained_by_what_was_seen(
@@ -58,6 +66,44 @@ def test_a_loss_is_explained_by_what_was_seen(
     says = likely("durable", environment, found)
     assert cause in says.cause
     assert change in says.change
+
+
+@pytest.mark.parametrize(
+    ("promise", "found", "cause"),
+    [
+        ("faithful", anomaly("doubled"), "sent twice by the driver"),
+        ("exactly-once", anomaly("duplicate", "lost-ack"), "sent it again after a lost reply"),
+        ("exactly-once", anomaly("duplicate"), "taken for a new append"),
+        ("isolated", anomaly("leak", "pause"), "used again after a time-out"),
+        ("isolated", anomaly("leak"), "fall together"),
+        ("snapshot", anomaly("hole"), "pages that shift"),
+        ("expiring", anomaly("expired-late"), "Reads refresh"),
+    ],
+)
+def test_a_cause_follows_from_the_root_and_the_fault(
+    promise: str, found: dict[str, Any], cause: str
+):
+    assert cause in likely(promise, SQLITE, found).cause
+
+
+def test_a_cause_knows_whose_store_it_is():
+    lost = anomaly("lost", "kill")
+    user, framework, ours = (
+        likely("durable", {**SQLITE, "store": store}, lost)
+        for store in ("user", "framework", "holdfast")
+    )
+    assert user.cause == framework.cause
+    assert "report it there" in framework.change
+    assert "report it there" not in user.change
+    assert "defect of Holdfast" in ours.cause
+    everysec = {**on("redis", "aof-everysec"), "store": "holdfast"}
+    assert "once a second" in likely("durable", everysec, anomaly("lost", "power")).cause
+
+
+def test_the_cause_of_a_promise_is_that_of_its_first_root():
+    echo = anomaly("stale", follows_from=["torn"])
+    one = {"anomalies": [echo, anomaly("torn")], "evidence": {}}
+    assert "one by one" in of_promise("atomic", one, SQLITE).cause
 
 
 def test_a_setting_that_does_not_lose_is_not_blamed():

@@ -77,8 +77,8 @@ def test_a_long_conversation_is_cut_to_what_tells_it_and_the_rest_is_counted():
     for at, name in enumerate(names):
         tape.op("c1", "append", "s", at, at + 0.5, messages=[name])
     tape.op("c2", "history", "s", 100, 101, saw=[*names[:20], *names[40:]])
-    hole = named(told(tape), "hole")
-    talk = hole["conversation"]["lines"]
+    lost = named(told(tape), "lost")
+    talk = lost["conversation"]["lines"]
     assert talk[0] == {"skipped": 16, "missing": 0}
     assert {"skipped": 14, "missing": 14} in talk
     assert [line["id"] for line in talk if line.get("mark") == "missing"] == names[20:26]

@@ -1,211 +1,307 @@
-"""What a read lacks although it was there: hole, lost, rollback, stale, window, expired-early."""
+"""What a read lacks although one operation proves that it was there: stale, lost, window, hole."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from typing import Final
 
-from holdfast.verify.judge.bounds import Bound, Bounds
-from holdfast.verify.judge.case import Append, Case, Read
+from holdfast.verify.judge.case import Append, Read
+from holdfast.verify.judge.facts import Facts, Sight
 from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.forgotten import may_be_forgotten
 
-NS_PER_MS = 1_000_000
-
-
-def check_absence(case: Case, bounds: Bounds, found: Findings) -> None:
-    """Report every message that was known before a read, missing from it, and unexcused."""
-    excuses = _Excuses(case)
-    waiting = sorted(case.appends, key=lambda append: bounds.earliest[append].ns)
-    for read in sorted(case.reads, key=lambda read: read.inv):
-        _check_neighbours(bounds, read, found)
-        missing = list(_missing(bounds, read, waiting, excuses))
-        row = bounds.rows[read]
-        holes = [append for append in missing if _shows_later(bounds, row, append)]
-        is_suffix = not holes and not any(_stood_before(bounds, row, a) for a in missing)
-        for append in missing:
-            _report(case, bounds, read, append, found, is_suffix=is_suffix)
-        for append in holes:
-            _report_hole(bounds, read, append, found)
-    if not case.forgets:
-        _check_beginnings(bounds, found)
+NS_PER_MS: Final = 1_000_000
 
 
-class _Excuses:
-    """The forgets of a session, asked in log n whether one can excuse an absence."""
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A batch that was there before the read began, or (`later`) before what the read shows."""
 
-    def __init__(self, case: Case) -> None:
-        forgets = sorted(case.forgets, key=lambda forget: forget.inv)
-        self._invs = [forget.inv for forget in forgets]
-        self._comps = list(accumulate((forget.comp for forget in forgets), max))
+    append: Append
+    read: Read
+    sight: Sight
+    later: Append | None
+    beyond: Append | None
+    """What the read shows and began after the batch was known: then it is no earlier state."""
 
-    def between(self, low_ns: int, high_ns: int) -> bool:
-        """Whether a forget may have taken effect after `low_ns` and before `high_ns`."""
-        if low_ns > high_ns:
-            return False
-        at = bisect_right(self._invs, high_ns)
-        return at > 0 and self._comps[at - 1] >= low_ns
+    message: str
+
+    @property
+    def witness(self) -> tuple[int, ...]:
+        later = () if self.later is None else (self.later.number,)
+        return (self.sight.number, *later, self.read.number)
 
 
-def _missing(
-    bounds: Bounds, read: Read, waiting: list[Append], excuses: _Excuses
-) -> Iterator[Append]:
-    row = bounds.rows[read]
+def check_absence(facts: Facts, found: Findings) -> None:
+    """Report every batch that was known before a read, is missing from it, and not forgotten."""
+    appends = sorted(facts.case.appends, key=facts.known_ns)
+    lacking = {read: _missing(facts, read, appends) for read in facts.case.reads}
+    windows = _wrong_windows(facts, lacking)
+    for read in sorted(facts.case.reads, key=lambda read: read.inv):
+        for missing in lacking[read]:
+            _report(facts, missing, found, "snapshot" if read in windows else "")
+
+
+def _wrong_windows(facts: Facts, lacking: dict[Read, list[_Missing]]) -> set[Read]:
+    """The reads that lack something because of their limit, and not because they are late.
+
+    Those that show exactly the oldest; or all of them, where reads without a limit lack nothing
+    and most of those with one do.
+    """
+    wrong = {read for read, missing in lacking.items() if missing}
+    if any(not read.cut for read in wrong):
+        return set()
+    right = sum(read.cut and bool(facts.rows[read]) for read in lacking) - len(wrong)
+    if len(wrong) > max(1, right):
+        return wrong
+    whole = [read.ids for read in lacking if not read.cut]
+    return {
+        read
+        for read in wrong
+        if any(len(ids) > len(read.ids) and ids[: len(read.ids)] == read.ids for ids in whole)
+    }
+
+
+def _missing(facts: Facts, read: Read, appends: list[Append]) -> list[_Missing]:
+    row = facts.rows[read]
+    if read.cut and not row:
+        return []
     shown = set(row)
-    began = bounds.read_earliest(read).ns
-    next_ones = bounds.after.get(row[-1], {}) if row else {}
-    # Of a window only the messages newer than its first are wanted; of the others all are.
-    first_ns = bounds.latest[row[0]].ns if row else read.comp
-    start = 0
-    if read.cut:
-        if not row:
-            return
-        start = bisect_right(waiting, first_ns, key=lambda append: bounds.earliest[append].ns)
-        yield from (a for a in next_ones if a not in shown and bounds.latest[a].ns < began)
-    for append in waiting[start:]:
-        low = bounds.earliest[append].ns
-        if low >= began:
+    newest = max(row, key=lambda append: append.inv, default=None)
+    began = read.inv if newest is None else max(read.inv, newest.inv)
+    # Of a window only what is newer than its first is wanted; of the others everything is.
+    first_ns = facts.known_ns(row[0]) if row else read.comp
+    missing = []
+    for append in appends:
+        if facts.known_ns(append) >= began:
             break
-        if (
-            append in shown
-            or bounds.latest[append].ns >= began
-            or (read.cut and append in next_ones)
-        ):
+        if append in shown or (read.cut and append.inv <= first_ns):
             continue
-        if read.cut or append in next_ones or not excuses.between(_alive(bounds, append), first_ns):
-            yield append
+        if not read.cut and facts.forget_between(facts.last_seen_ns(append), first_ns):
+            continue
+        later = newest if newest is not None and facts.known_ns(append) < newest.inv else None
+        sight = facts.known_before(append, read.inv)
+        if sight is not None:
+            message = _shown_by(append, sight.ids)
+            missing.append(_Missing(append, read, sight, None, later, message))
+        elif later is not None and (sight := facts.known_before(append, later.inv)) is not None:
+            message = _shown_by(append, sight.ids)
+            missing.append(_Missing(append, read, sight, later, later, message))
+    return missing
 
 
-def _alive(bounds: Bounds, append: Append) -> int:
-    """Until when it was certainly there: it began, and no read showed it later."""
-    reads = bounds.shown_by.get(append, [])
-    seen = max((bounds.read_earliest(read).ns for read in reads), default=0)
-    return max(seen, bounds.earliest[append].ns)
+def _shown_by(append: Append, *rows: tuple[str, ...]) -> str:
+    """The first message of the batch that all of these hold; a window may cut off the first."""
+    fitting = (m for m in append.ids if all(m in row for row in rows))
+    return next(fitting, append.ids[-1])
 
 
-def _shows_later(bounds: Bounds, row: list[Append], append: Append) -> bool:
-    return bool(row) and bounds.earliest[row[-1]].ns > bounds.latest[append].ns
-
-
-def _stood_before(bounds: Bounds, row: list[Append], append: Append) -> bool:
-    """Whether some read shows it before a message of the row."""
-    rows = [bounds.rows[read] for read in bounds.shown_by.get(append, [])]
-    return any(not set(row).isdisjoint(other[other.index(append) + 1 :]) for other in rows)
-
-
-def _report(
-    case: Case, bounds: Bounds, read: Read, append: Append, found: Findings, *, is_suffix: bool
-) -> None:
-    again = next((r for r in bounds.shown_by.get(append, []) if r.comp > read.inv), None)
-    known = bounds.latest[append]
-    what = f"{append.ids[0]!r} was {_how_known(append, known)} before read {read.number} began"
-    witness = (*known.ops, read.number)
-    spare = _spare(bounds, read, append)
-    message = append.ids[0]
+def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None:
+    read = missing.read
+    forget = facts.forgotten_before(missing.append, read)
+    if forget is not None and _report_half_forgotten(facts, missing, found):
+        return
+    shows = [r for r in facts.shown_by.get(missing.append, []) if r.comp > read.inv]
+    also = _also(facts, missing)
+    spare = (missing.append.number, *_spare(facts, missing))
+    again = max(shows, key=lambda r: r.inv, default=None)
+    if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
+        # Gone, or acknowledged before it was written.
+        also |= {"durable"}
     if again is not None:
-        late_ms = (bounds.read_earliest(read).ns - known.ns) / NS_PER_MS
-        who = "its own writer" if read.process == append.process else "another client"
-        because = (
-            f"{what} and is missing from it, but read {again.number} shows it: "
-            f"{late_ms:.3f} ms stale, read by {who}"
-        )
-        found.add("stale", message, (*witness, again.number), because, spare=spare)
+        _report_again(facts, missing, again, found, also, spare, lean)
+    elif ("fresh" in also or read.limit is not None) and _hidden_by_forget(facts, missing):
+        _report_late(facts, missing, found, also, spare, lean)
     else:
-        name = _loss(case, bounds.rows[read], is_suffix=is_suffix)
-        because = f"{what}, is missing from it, and no later read shows it" + _LOSS[name]
-        found.add(name, message, witness, because, spare=spare)
-    row = bounds.rows[read]
-    if row and len(read.ids) == read.limit and not _shows_later(bounds, row, append):
-        because = f"{what}, yet its newest {read.limit} hold older messages instead"
-        found.add("window", message, witness, because, spare=spare)
+        _report_lost(facts, missing, found, also, spare)
+    if read.cut:
+        _report_window(facts, missing, found, also, spare)
 
 
-_LOSS = {
-    "lost": "",
-    "rollback": ": the session went back to an earlier state",
-    "expired-early": ": the whole session is gone before its time",
-}
+def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
+    """What else explains that it is missing: an earlier state, another window, another place."""
+    read = missing.read
+    also = set() if missing.beyond is not None else {"fresh"}
+    if read.limit is not None or missing.beyond is not None:
+        also.add("snapshot")
+    if read.cut:
+        also.add("ordered")
+        if any(may_be_forgotten(facts.case, append, read) for append in facts.rows[read]):
+            also.add("forgotten")  # what came back stands where newer messages belong
+    if facts.forgotten_before(missing.append, read) is not None:
+        also.add("forgotten")
+    row = facts.rows[read]
+    first_ns = facts.known_ns(row[0]) if row else read.comp
+    if facts.forget_between(missing.append.inv, first_ns):
+        # It was forgotten before: whichever read shows it after that was late, or it came back.
+        also |= {"fresh", "forgotten"}
+    return frozenset(also)
 
 
-def _loss(case: Case, row: list[Append], *, is_suffix: bool) -> str:
-    if case.ttl_ns is not None and not row:
-        return "expired-early"
-    return "rollback" if row and is_suffix else "lost"
+def _spare(facts: Facts, missing: _Missing) -> tuple[int, ...]:
+    """What else can belong to the proof: until when the batch, and since when the first is there."""
+    shown = facts.shown_by.get(missing.append, [])
+    last = () if not shown else (shown[-1].number,)  # reads are in the order of their begin
+    row = facts.rows[missing.read]
+    whole = () if missing.read.whole_by is None else (missing.read.whole_by,)
+    first = () if not row else _proof(facts, row[0])
+    return (*last, *whole, *first)
 
 
-def _how_known(append: Append, known: Bound) -> str:
-    if known.ops == (append.ack_number,) and append.acked:
-        return f"acknowledged (append {append.ack_number})"
-    return f"shown (operation {known.ops[0]})"
+def _proof(facts: Facts, append: Append) -> tuple[int, ...]:
+    sight = facts.known_before(append, facts.known_ns(append) + 1)
+    return () if sight is None else (sight.number,)
 
 
-def _spare(bounds: Bounds, read: Read, append: Append) -> tuple[int, ...]:
-    """What else can belong to the proof: when the read and the append began at the earliest."""
-    row = bounds.rows[read]
-    ends = (*bounds.latest[row[0]].ops,) if row else ()
-    link = bounds.after.get(row[-1], {}).get(append) if row else None
-    links = () if link is None else (link.number,)
-    whole = () if read.whole_by is None else (read.whole_by,)
-    began = bounds.read_earliest(read).ops
-    seen = max(bounds.shown_by.get(append, []), key=lambda r: r.inv, default=None)
-    still = () if seen is None else (seen.number,)
-    return (*links, *whole, *began, *still, append.number, *bounds.earliest[append].ops, *ends)
-
-
-def _report_hole(bounds: Bounds, read: Read, append: Append, found: Findings) -> None:
-    last = bounds.rows[read][-1]
-    because = (
-        f"read {read.number} lacks {append.ids[0]!r} and shows {last.ids[0]!r}, "
-        f"which began after it was {_how_known(append, bounds.latest[append])}"
+def _what(facts: Facts, missing: _Missing) -> str:
+    read = missing.read
+    if missing.later is None:
+        return (
+            f"{missing.message!r} was {missing.sight.words} before read {read.number} began "
+            "and is missing from it"
+        )
+    shown = facts.shown_message(missing.later, read)
+    return (
+        f"{missing.message!r} was {missing.sight.words} before append {missing.later.number} of "
+        f"{shown!r} began, and read {read.number} shows {shown!r} without it"
     )
-    witness = (*bounds.latest[append].ops, *bounds.earliest[last].ops, read.number)
-    found.add("hole", append.ids[0], witness, because, spare=_spare(bounds, read, append))
 
 
-def _check_neighbours(bounds: Bounds, read: Read, found: Findings) -> None:
-    """A message stands next to the same messages in every read that reaches so far."""
-    row = bounds.rows[read]
-    shown = set(row)
-    pairs: list[tuple[Append | None, Append]] = list(pairwise(row))
-    if row and not read.cut:
-        pairs.insert(0, (None, row[0]))
-    for left, right in pairs:
-        before = bounds.before.get(right, {})
-        after = bounds.after.get(left, {}) if left else {}
-        if len(before) + len(after) == 2 and left in before:  # noqa: PLR2004 - each other, only
-            continue
-        for append, other in before.items():
-            if append is not left and append not in shown:
-                _report_gap(found, read, other, append, right, how="before")
-        for append, other in after.items():
-            # The later read is to blame: the earlier cannot lack what was not there yet.
-            earlier = other.inv <= read.inv and right not in bounds.rows[other]
-            if earlier and append is not right and append not in shown:
-                _report_gap(found, read, other, append, right, how="instead of")
-
-
-def _report_gap(
-    found: Findings, read: Read, other: Read, append: Append, right: Append, *, how: str
+def _report_lost(
+    facts: Facts,
+    missing: _Missing,
+    found: Findings,
+    also: frozenset[str],
+    spare: tuple[int, ...],
 ) -> None:
+    read, row = missing.read, facts.rows[missing.read]
+    name = "rollback" if row and missing.beyond is None else "lost"
+    if facts.case.ttl_ns is not None and not row:
+        name, also = "expired-early", also | {"durable"}
     because = (
-        f"read {other.number} shows {append.ids[0]!r} {how} {right.ids[0]!r}, and "
-        f"read {read.number} shows {right.ids[0]!r} without it"
+        f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
     )
-    witness = (other.number, read.number)
-    spare = (right.number, append.number)
-    found.add("hole", append.ids[0], witness, because, spare=spare)
+    if name == "expired-early":
+        because += f": read {read.number} shows nothing, the whole session is gone before its time"
+    found.add(
+        name, missing.message, missing.witness, because,
+        spare=spare, also=also, read=read.number,
+    )  # fmt: skip
 
 
-def _check_beginnings(bounds: Bounds, found: Findings) -> None:
-    """Nothing was ever forgotten, so every read that shows the beginning shows the same one."""
-    first: Read | None = None
-    for read, row in bounds.rows.items():
-        if not row or read.cut:
+def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
+    """Whether a forget came before any other read could lack it too: one late read is enough."""
+    read, append = missing.read, missing.append
+    return facts.forget_after(read) is not None and not any(
+        r.inv > read.comp
+        and append not in facts.rows[r]
+        and not r.cut
+        and not facts.forget_between(read.inv, r.comp)
+        for r in facts.case.reads
+    )
+
+
+def _report_late(
+    facts: Facts,
+    missing: _Missing,
+    found: Findings,
+    also: frozenset[str],
+    spare: tuple[int, ...],
+    lean: str,
+) -> None:
+    read, forget = missing.read, facts.forget_after(missing.read)
+    number = None if forget is None else forget.number
+    because = (
+        f"{_what(facts, missing)}; forget {number} ended after read {read.number} began, so no "
+        "later read can tell whether it was lost"
+    )
+    name = "stale" if missing.beyond is None else "hole"
+    found.add(
+        name, missing.message, missing.witness, because,
+        spare=spare, also=also, lean=lean, read=read.number,
+    )  # fmt: skip
+
+
+def _report_again(
+    facts: Facts,
+    missing: _Missing,
+    again: Read,
+    found: Findings,
+    also: frozenset[str],
+    spare: tuple[int, ...],
+    lean: str,
+) -> None:
+    read, append = missing.read, missing.append
+    missing = replace(missing, message=_shown_by(append, missing.sight.ids, again.ids))
+    when = "the later read" if again.inv > read.comp else "read"
+    because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
+    if missing.beyond is not None:
+        witness = (*missing.witness, missing.beyond.number, again.number)
+        found.add(
+            "hole", missing.message, witness, because, spare=spare, also=also, read=read.number
+        )
+        return
+    late_ms = (read.inv - missing.sight.ns) / NS_PER_MS
+    because += f": {late_ms:.3f} ms stale"
+    if missing.sight.number == append.ack_number:
+        own = read.process == append.process
+        because += f", read by {'its own writer' if own else 'another client'}"
+    witness = (*missing.witness, again.number)
+    found.add(
+        "stale", missing.message, witness, because,
+        spare=spare, also=also, lean=lean, read=read.number,
+    )  # fmt: skip
+
+
+def _report_window(
+    facts: Facts,
+    missing: _Missing,
+    found: Findings,
+    also: frozenset[str],
+    spare: tuple[int, ...],
+) -> None:
+    read, append = missing.read, missing.append
+    first = facts.rows[read][0]
+    sight = facts.known_before(first, append.inv)
+    because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
+    numbers: tuple[int, ...] = ()
+    if sight is not None:
+        old = _shown_by(first, sight.ids, read.ids)
+        because += (
+            f" and shows {old!r}, which was {sight.words} before append {append.number} of "
+            f"{missing.message!r} began"
+        )
+        numbers = (sight.number,)
+    found.add(
+        "window", missing.message, missing.witness, because,
+        spare=(*numbers, *spare), also=also - {"snapshot"}, read=read.number,
+    )  # fmt: skip
+
+
+def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> bool:
+    """A forget took it and left another: the read shows one that was there before the forget."""
+    read = missing.read
+    forgets = [f for f in facts.case.forgets if f.number is not None and f.inv <= read.comp]
+    for forget in forgets:
+        if facts.known_ns(missing.append) >= forget.inv:
             continue
-        if first is None:
-            first = read
-        start = bounds.rows[first][0]
-        if row[0] is not start and start not in row:
-            _report_gap(found, read, first, start, row[0], how="instead of")
-        elif row[0] is not start and row[0] not in bounds.rows[first]:
-            _report_gap(found, first, read, row[0], start, how="instead of")
+        for kept in facts.rows[read]:
+            sight = facts.known_before(kept, forget.inv)
+            gone = facts.known_before(missing.append, forget.inv)
+            if sight is None or gone is None:
+                continue
+            missing = replace(missing, message=_shown_by(missing.append, gone.ids))
+            shown = _shown_by(kept, sight.ids, read.ids)
+            because = (
+                f"{missing.message!r} was {gone.words} and {shown!r} was {sight.words} before "
+                f"forget {forget.number} began, and read {read.number} shows {shown!r} without "
+                f"{missing.message!r}"
+            )
+            witness = (gone.number, sight.number, forget.number or 0, read.number)
+            found.add(
+                "resurrected", shown, witness, because,
+                spare=_spare(facts, missing), also=_also(facts, missing) | {"durable"},
+                read=read.number,
+            )  # fmt: skip
+            return True
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, Header, Operation, Session
@@ -122,7 +122,7 @@ def merged(ids: tuple[str, ...], attempts: list[Operation]) -> Append:
         acked=last is not None,
         number=first.number,
         ack_number=first.number if last is None else last.number,
-        process=first.process,
+        process=(last or first).process,
         tries=tuple((o.invoked_ns, o.completed_ns) for o in attempts),
     )
 
@@ -143,3 +143,17 @@ def expiries(appends: Collection[Append], life_ns: int) -> list[Forget]:
         free_from = max(free_from, append.inv + life_ns)
     found.append(Forget(None, free_from, NEVER_NS, certain=False))
     return found
+
+
+def split(case: Case) -> Case:
+    """The case with batches taken apart: each message takes effect by itself.
+
+    A message that no read shows, of a batch of which reads show others, never did.
+    """
+    shown = {message for read in case.reads for message in read.ids}
+    apart: list[Append] = []
+    for append in case.appends:
+        there = [m for m in append.ids if m in shown] or append.ids[-1:]
+        apart += [replace(append, ids=(message,)) for message in there]
+    writer = {append.ids[0]: append for append in apart}
+    return replace(case, appends=apart, writer=writer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ def to_json(result: JudgeResult) -> dict[str, Any]:
         "promises": {promise: str(verdict) for promise, verdict in result.promises.items()},
         "counts": dict(result.counts),
         "unknown_sessions": result.unknown_sessions,
+        "weakened": dict(result.weakened),
     }
 
 
@@ -43,6 +45,7 @@ def _anomaly_json(anomaly: Anomaly) -> dict[str, Any]:
         "witness": list(anomaly.witness),
         "because": anomaly.because,
         "confirmed": anomaly.confirmed,
+        "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
     }
 
 
@@ -58,14 +61,20 @@ def render(result: JudgeResult) -> str:
         ),
         "",
     ]
-    lines += [f"  {promise:<14}{verdict}" for promise, verdict in result.promises.items()]
-    for anomaly in result.anomalies[:_SHOWN_MAX]:
+    for promise, verdict in result.promises.items():
+        how = f"  ({result.weakened[promise]})" if promise in result.weakened else ""
+        lines.append(f"  {promise:<14}{verdict}{how}")
+    roots = result.roots
+    for anomaly in roots[:_SHOWN_MAX]:
         witness = ", ".join(map(str, anomaly.witness))
         lines += ["", f"{anomaly.name} (session {anomaly.session!r}): {anomaly.because}"]
         lines += [f"  witness: operations {witness}"]
-    hidden = len(result.anomalies) - _SHOWN_MAX
+    hidden = len(roots) - _SHOWN_MAX
     if hidden > 0:
         lines += ["", f"and {hidden} more: see --json"]
+    echoes = Counter((a.name, a.follows_from) for a in result.anomalies if a.follows_from)
+    for (name, roots_of), count in echoes.items():
+        lines += ["", f"{count} {name} follow from {' and '.join(roots_of or ())}: not counted"]
     if result.unclaimed:
         lines += ["", f"{len(result.unclaimed)} findings against promises that are not claimed"]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from holdfast.verify.history import Operation
 from holdfast.verify.judge.case import Append, Case, Read
 from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.forgotten import check_forgotten, may_be_forgotten
 
 
 def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings) -> None:
@@ -19,9 +20,22 @@ def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings
             because = (
                 f"read {read.number} asked for the newest {read.limit} and got {len(read.ids)}"
             )
-            found.add("window", extra, numbers, because)
+            found.add("window", extra, numbers, because, read=read.number)
         read.ids = _explained(case, read, writers, found)
+    _leave_out(case, found.messages("duplicate"))
+    check_forgotten(case, found)
+    for read in case.reads:
         _check_batches(case, read, found)
+
+
+def _leave_out(case: Case, doubled: set[str]) -> None:
+    """What took effect twice has no one place, so nothing more is concluded from it."""
+    if not doubled:
+        return
+    twice = {id(case.writer[message]) for message in doubled}
+    case.appends = [append for append in case.appends if id(append) not in twice]
+    for read in case.reads:
+        read.ids = tuple(m for m in read.ids if id(case.writer[m]) not in twice)
 
 
 def _explained(
@@ -42,8 +56,11 @@ def _explained(
 
 
 def _duplicate(case: Case, read: Read, message: str, found: Findings) -> None:
-    because = f"read {read.number} shows {message!r} twice, and it was appended once"
-    found.add("duplicate", message, (case.writer[message].number, read.number), because)
+    append = case.writer[message]
+    tries = len(append.tries)
+    once = "it was appended once" if tries == 1 else f"its {tries} attempts have the same key"
+    because = f"read {read.number} shows {message!r} more than once, and {once}"
+    found.add("duplicate", message, (append.number, read.number), because, read=read.number)
 
 
 def _possible(
@@ -97,23 +114,53 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
 
 
 def _report_batch(case: Case, read: Read, batch: Append, found: Findings) -> None:
-    shown = tuple(message for message in read.ids if message in set(batch.ids))
+    own = set(batch.ids)
+    shown = tuple(message for message in read.ids if message in own)
     missing = [message for message in batch.ids if message not in shown]
     witness: tuple[int, ...] = (batch.number, read.number)
-    if missing:
+    also = {"forgotten"} if may_be_forgotten(case, batch, read) else set()
+    if shown != tuple(message for message in batch.ids if message in shown):
+        because = f"read {read.number} shows the messages of append {batch.number} in another order"
+        found.add("reorder", shown[0], witness, because, read=read.number)
+    elif missing and _is_window(case, read, batch, shown, missing):
+        message = missing[-1]
+        because = (
+            f"{message!r} was acknowledged (append {batch.ack_number}) before read {read.number} "
+            f"began and is missing from it, which asked for the newest {read.limit} and shows "
+            f"{shown[-1]!r} of the same append"
+        )
+        witness = (batch.ack_number, read.number)
+        found.add("window", message, witness, because, also=also | {"atomic"}, read=read.number)
+    elif missing:
         because = (
             f"read {read.number} shows {len(shown)} of the {len(batch.ids)} messages of append "
             f"{batch.number}, and not {missing[0]!r}"
         )
-        found.add("torn", missing[0], witness, because)
-    elif shown != batch.ids:
-        because = f"read {read.number} shows the messages of append {batch.number} in another order"
-        found.add("reorder", shown[0], witness, because)
+        if _at_an_end(read, batch, shown):
+            also.add("snapshot")
+        found.add("torn", missing[0], witness, because, also=also, read=read.number)
     else:
         first, last = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
-        between = next(m for m in read.ids[first:last] if m not in batch.ids)
+        between = next(m for m in read.ids[first:last] if m not in own)
         because = (
             f"read {read.number} shows {between!r} among the messages of append {batch.number}"
         )
         witness = (batch.number, case.writer[between].number, read.number)
-        found.add("torn", batch.ids[0], witness, because)
+        found.add("torn", batch.ids[0], witness, because, read=read.number)
+
+
+def _is_window(
+    case: Case, read: Read, batch: Append, shown: tuple[str, ...], missing: list[str]
+) -> bool:
+    """Whether another window cut the batch: all of it was written, and other reads show it."""
+    if not (_at_an_end(read, batch, shown) and batch.acked and batch.comp < read.inv):
+        return False
+    return all(any(m in other.ids for other in case.reads) for m in missing)
+
+
+def _at_an_end(read: Read, batch: Append, shown: tuple[str, ...]) -> bool:
+    """Whether a window may have cut the batch: a piece of it, where the read begins or ends."""
+    start, count = batch.ids.index(shown[0]), len(shown)
+    is_piece = batch.ids[start : start + count] == shown
+    at_end = shown in (read.ids[:count], read.ids[-count:])
+    return read.limit is not None and is_piece and at_end

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from holdfast.verify.history import Header, History, Session
 from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
@@ -22,7 +23,27 @@ def judge(history: History) -> JudgeResult:
         seen.undecided += judged.undecided
         seen.unread += judged.unread
         seen.unknown += not judged.anomalies and not _read_after(session, last_fault_ns)
+    seen.anomalies = _mixed(seen.anomalies)
     return _result(history, seen)
+
+
+def _mixed(anomalies: list[Anomaly]) -> list[Anomaly]:
+    """What a session lacks because most of it stands in another one follows from that leak."""
+    leaked = {a.message for a in anomalies if a.name == "leak" and a.follows_from is None}
+    lacking: dict[str, set[str]] = {}
+    for a in anomalies if leaked else ():
+        if a.name in _MIXED:
+            lacking.setdefault(a.session, set()).add(a.message)
+    mixed = {name for name, lost in lacking.items() if 2 * len(lost & leaked) >= len(lost)}
+    return [
+        replace(a, follows_from=("leak",))
+        if a.session in mixed and a.name in _MIXED and a.follows_from is None
+        else a
+        for a in anomalies
+    ]
+
+
+_MIXED: Final = frozenset({"lost", "rollback", "stale", "hole", "window", "reorder"})
 
 
 @dataclass(slots=True)
@@ -49,27 +70,66 @@ def _read_after(session: Session, time_ns: int) -> bool:
 
 def _result(history: History, seen: _Seen) -> JudgeResult:
     claimed = _claimed(history.header)
-    anomalies = tuple(a for a in seen.anomalies if a.promise in claimed)
+    if "exactly-once" not in claimed:
+        seen.anomalies = [_judged_always(history, anomaly) for anomaly in seen.anomalies]
+    anomalies = tuple(a for a in _roots_first(seen.anomalies) if a.promise in claimed)
+    roots = [a for a in anomalies if a.follows_from is None]
     counts = _counts(history, seen)
     doubt = _doubt(history, counts, seen.unknown)
-    if anomalies:
-        verdict, because = Verdict.BROKEN, anomalies[0].because
+    if roots:
+        verdict, because = Verdict.BROKEN, roots[0].because
     elif doubt:
         verdict, because = Verdict.UNKNOWN, doubt
     else:
         verdict = Verdict.KEPT
         because = f"{counts['acknowledged']} acknowledged appends, and every read explained"
-    broken = {a.promise for a in anomalies}
+    broken = {a.promise for a in roots}
     shown = _evidence(history, counts) if not doubt else frozenset()
     return JudgeResult(
         verdict=verdict,
         anomalies=anomalies,
         unclaimed=tuple(a for a in seen.anomalies if a.promise not in claimed),
-        promises={p: _promise(p, claimed, broken, shown) for p in JUDGED},
+        promises={
+            p: _promise(p, claimed, broken, shown)
+            for p in (*JUDGED, *(p for p in broken if p not in JUDGED))
+        },
         counts=counts,
         unknown_sessions=seen.unknown,
         because=because,
+        weakened=_weakened(seen.anomalies),
     )
+
+
+def _judged_always(history: History, anomaly: Anomaly) -> Anomaly:
+    """What was appended once and is shown twice did not come back as it went in.
+
+    That counts whether or not retries are claimed to be safe: nobody retried.
+    """
+    tries = [
+        operation
+        for operation in history.sessions[anomaly.session].appends
+        if anomaly.name == "duplicate" and anomaly.message in operation.ids()
+    ]
+    return replace(anomaly, name="doubled") if len(tries) == 1 else anomaly
+
+
+def _weakened(anomalies: list[Anomaly]) -> dict[str, str]:
+    """How a promise was judged where another is broken so that it would be blamed as well."""
+    broken = {a.promise for a in anomalies if a.follows_from is None}
+    echoes = [a for a in anomalies if a.follows_from is not None and a.promise not in broken]
+    words = {a.promise: f"judged apart from what follows from {_listed(a)}" for a in echoes}
+    if any(a.name == "torn" and a.follows_from is None for a in anomalies):
+        apart = "judged message by message, because batches are torn"
+        words |= dict.fromkeys((p for p in JUDGED if p not in broken), apart)
+    return words
+
+
+def _listed(anomaly: Anomaly) -> str:
+    return " and ".join(anomaly.follows_from or ())
+
+
+def _roots_first(anomalies: list[Anomaly]) -> list[Anomaly]:
+    return sorted(anomalies, key=lambda anomaly: anomaly.follows_from is not None)
 
 
 def _claimed(header: Header) -> frozenset[str]:
@@ -90,7 +150,11 @@ def _promise(
 
 def _counts(history: History, seen: _Seen) -> dict[str, int]:
     kinds = history.completed
-    lost = {(a.session, a.message) for a in seen.anomalies if a.name in ("lost", "rollback")}
+    lost = {
+        (a.session, a.message)
+        for a in seen.anomalies
+        if a.name in ("lost", "rollback") and a.follows_from is None
+    }
     return {
         "sessions": len(history.sessions),
         "operations": len(history.operations),

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.errors import VerifyError
 from holdfast.verify.history import History, Session
 from holdfast.verify.judge.absence import check_absence
-from holdfast.verify.judge.bounds import Bounds, make_bounds
-from holdfast.verify.judge.case import Case, make_case
+from holdfast.verify.judge.case import Case, make_case, split
 from holdfast.verify.judge.contents import check_contents
-from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.derived import check_derived
+from holdfast.verify.judge.diagnosis import diagnosed
+from holdfast.verify.judge.facts import Facts
+from holdfast.verify.judge.findings import Findings, Found
 from holdfast.verify.judge.leftover import check_leftover, is_small
 from holdfast.verify.judge.numbers import check_numbers
 from holdfast.verify.judge.order import check_order
-from holdfast.verify.judge.presence import check_expired, check_forgotten
-from holdfast.verify.judge.recheck import confirmed
+from holdfast.verify.judge.presence import check_expired
+from holdfast.verify.judge.recheck import Recheck
 from holdfast.verify.judge.verdict import Anomaly
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,15 @@ def explain(history: History, session: Session) -> Explained:
     """Judge one session by the rules, and a small one in which they find nothing by search."""
     found = Findings(session.name)
     case = make_case(session, history.header)
-    bounds, undecided = apply_rules(history, session, case, found)
-    proven = _proven(history, found)
+    shown = {message for read in case.reads for message in read.ids}
+    unread = sum(append.acked and shown.isdisjoint(append.ids) for append in case.appends)
+    undecided = apply_rules(history, session, case, found)
+    recheck = Recheck(history, session)
+    proven = _proven(recheck, found)
     if not proven and is_small(session):
         found = Findings(session.name)
-        check_leftover(history, session, found)
-        proven = _proven(history, found)
+        check_leftover(recheck, session, found)
+        proven = _proven(recheck, found)
     elif not proven and len(found):
         doubtful = next(iter(found))
         raise VerifyError(
@@ -46,30 +54,38 @@ def explain(history: History, session: Session) -> Explained:
             "This is a fault of the judge; please report it with the history.",
             operation="judge",
         )
-    unread = sum(append.acked and append not in bounds.shown_by for append in case.appends)
-    return Explained(proven, undecided, unread)
+    return Explained(diagnosed(recheck, session, proven), undecided, unread)
 
 
-def apply_rules(
-    history: History, session: Session, case: Case, found: Findings
-) -> tuple[Bounds, int]:
-    """Fill in what the rules find, proven or not; gives the number of undecidable reads too."""
+def apply_rules(history: History, session: Session, case: Case, found: Findings) -> int:
+    """Fill in what the rules find, proven or not; gives the number of undecidable reads.
+
+    What single operations prove comes first. Only where they prove nothing are bounds asked,
+    which one wrong read would make wrong for all others.
+    """
     check_contents(case, history.writers, found)
-    bounds = make_bounds(case)
-    check_order(case, bounds, found)
-    check_absence(case, bounds, found)
-    check_forgotten(case, bounds, found)
-    undecided = check_expired(case, bounds, found)
+    if found.names("torn"):
+        case = split(case)
+    facts = Facts(case)
+    check_order(facts, found)
+    check_absence(facts, found)
+    undecided = check_expired(facts, found)
     check_numbers(session, found)
-    return bounds, undecided
+    if not len(found):
+        check_derived(facts, found)
+    return undecided
 
 
-def _proven(history: History, found: Findings) -> list[Anomaly]:
-    return found.proven(lambda anomaly: confirmed(history, anomaly))
+def _proven(recheck: Recheck, found: Findings) -> list[Found]:
+    apart = frozenset({"atomic"}) if found.names("torn") else frozenset()
+    return found.proven(
+        lambda anomaly: recheck.confirms(anomaly, apart if anomaly.promise != "atomic" else _NONE)
+    )
 
 
 def check_only_numbers(history: History, session: Session) -> list[Anomaly]:
     """What is wrong with the numbers of a session that is otherwise sound."""
     found = Findings(session.name)
     check_numbers(session, found)
-    return _proven(history, found)
+    recheck = Recheck(history, session)
+    return diagnosed(recheck, session, _proven(recheck, found))

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from holdfast.verify.judge.recheck import WITNESS_MAX
 from holdfast.verify.judge.verdict import Anomaly
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding, and what else could explain it.
+
+    `also` are promises which, given up in place of its own, explain it as well. `lean` is the one
+    of them that explains it better than its own does. `read` is the read that shows it.
+    """
+
+    anomaly: Anomaly
+    also: frozenset[str] = frozenset()
+    lean: str = ""
+    read: int | None = None
+    spare: tuple[int, ...] = ()
+    derived: bool = False
+    """Whether it takes all of its witness together to see it."""
+
+    @property
+    def cause(self) -> str:
+        """What is given up to explain it: its promise. What nobody wrote explains nothing else."""
+        return "phantom" if self.anomaly.name == "phantom" else self.anomaly.promise
+
+    @property
+    def vote(self) -> str:
+        """The cause that explains it best."""
+        return self.lean or self.cause
+
+
 class Findings:
-    """The anomalies of one session, in the order found; the first witness of each is kept."""
+    """The findings of one session, in the order found; the first witness of each is kept."""
 
     def __init__(self, session: str) -> None:
         self._session = session
-        self._found: dict[tuple[str, str], tuple[Anomaly, tuple[int, ...]]] = {}
+        self._found: dict[tuple[str, str], Found] = {}
 
     def add(
         self,
@@ -24,6 +51,10 @@ class Findings:
         because: str,
         *,
         spare: Iterable[int] = (),
+        also: Iterable[str] = (),
+        lean: str = "",
+        read: int | None = None,
+        derived: bool = False,
     ) -> None:
         """Take one finding, unless this message has that name already.
 
@@ -33,32 +64,47 @@ class Findings:
         if key not in self._found:
             numbers = tuple(dict.fromkeys(witness))
             anomaly = Anomaly(name, self._session, message, numbers, because)
-            self._found[key] = anomaly, tuple(spare)
+            self._found[key] = Found(anomaly, frozenset(also), lean, read, tuple(spare), derived)
 
     def names(self, name: str) -> bool:
         """Whether anything of that name was found."""
         return any(found == name for found, _ in self._found)
 
+    def messages(self, name: str) -> set[str]:
+        """Of which messages that was found."""
+        return {message for found, message in self._found if found == name}
+
+    def has(self, name: str, message: str) -> bool:
+        """Whether that was found of this message already."""
+        return (name, message) in self._found
+
     def __len__(self) -> int:
         return len(self._found)
 
     def __iter__(self) -> Iterator[Anomaly]:
-        return (anomaly for anomaly, _ in self._found.values())
+        return (found.anomaly for found in self._found.values())
 
-    def proven(self, confirm: Callable[[Anomaly], bool]) -> list[Anomaly]:
+    def proven(self, confirm: Callable[[Anomaly], bool]) -> list[Found]:
         """The findings that their witness proves, with as little of the spare as that takes."""
         proven = []
-        for anomaly, spare in self._found.values():
-            whole = next((a for a in _with_spare(anomaly, spare) if confirm(a)), None)
+        for found in self._found.values():
+            whole = next((a for a in _with_spare(found) if confirm(a)), None)
             if whole is not None:
-                proven.append(replace(whole, confirmed=True))
+                sentence = _sentence(whole) if found.derived else whole.because
+                anomaly = replace(whole, confirmed=True, because=sentence)
+                proven.append(replace(found, anomaly=anomaly))
         return proven
 
 
-def _with_spare(anomaly: Anomaly, spare: tuple[int, ...]) -> Iterator[Anomaly]:
-    yield anomaly
-    numbers = anomaly.witness
-    for number in spare:
+def _sentence(anomaly: Anomaly) -> str:
+    numbers = ", ".join(map(str, anomaly.witness))
+    return f"no order of operations {numbers} explains them all: {anomaly.because}"
+
+
+def _with_spare(found: Found) -> Iterator[Anomaly]:
+    yield found.anomaly
+    numbers = found.anomaly.witness
+    for number in found.spare:
         if number not in numbers and len(numbers) < WITNESS_MAX:
             numbers = (*numbers, number)
-            yield replace(anomaly, witness=numbers)
+            yield replace(found.anomaly, witness=numbers)

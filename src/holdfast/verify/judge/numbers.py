@@ -10,6 +10,9 @@ from holdfast.verify.history import Operation, Session
 from holdfast.verify.judge.case import Append, merged
 from holdfast.verify.judge.findings import Findings
 
+_ALSO = frozenset({"durable", "forgotten", "exactly-once"})
+"""What was lost or forgotten leaves its number to others; what took effect twice has two."""
+
 
 def check_numbers(session: Session, found: Findings) -> None:
     """Report numbers that repeat, differ for one message, or contradict reads or time."""
@@ -46,11 +49,11 @@ def _check_one(
             f"{message!r} has number {known} in operation {first.number} and "
             f"{number} in operation {operation.number}"
         )
-        found.add("seq-clash", message, (first.number, operation.number), because)
+        found.add("seq-clash", message, (first.number, operation.number), because, also=_ALSO)
     owner, before = given.holder.setdefault(number, (message, operation))
     if owner != message:
         because = f"number {number} was given to {owner!r} and to {message!r}"
-        found.add("seq-clash", message, (before.number, operation.number), because)
+        found.add("seq-clash", message, (before.number, operation.number), because, also=_ALSO)
 
 
 def _check_read(read: Operation, given: _Given, found: Findings) -> None:
@@ -58,7 +61,7 @@ def _check_read(read: Operation, given: _Given, found: Findings) -> None:
     for (a, low, by), (b, high, other) in pairwise(known):
         if low > high:
             because = f"read {read.number} shows {a!r}, number {low}, before {b!r}, number {high}"
-            found.add("seq-clash", a, (by.number, other.number, read.number), because)
+            found.add("seq-clash", a, (by.number, other.number, read.number), because, also=_ALSO)
 
 
 def _check_time(session: Session, found: Findings) -> None:
@@ -82,7 +85,7 @@ def _check_time(session: Session, found: Findings) -> None:
                 f"append {append.number} began, which got the smaller number {numbers[0]}"
             )
             witness = (highest[1].ack_number, append.number, append.ack_number)
-            found.add("seq-clash", append.ids[0], witness, because)
+            found.add("seq-clash", append.ids[0], witness, because, also=_ALSO)
 
 
 def _numbered(session: Session) -> Iterator[tuple[Append, list[int]]]:

@@ -4,59 +4,67 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from holdfast.verify.judge.bounds import Bounds
-from holdfast.verify.judge.case import Append, Case, Read
+from holdfast.verify.judge.case import Append, Read
+from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.forgotten import may_be_forgotten
 
 
-def check_order(case: Case, bounds: Bounds, found: Findings) -> None:
-    """Report messages that stand before what was acknowledged before they began."""
-    _check_agreement(bounds, found)
-    for read in case.reads:
-        _check_time(read, bounds.rows[read], found)
-    if found.names("reorder"):
-        return  # the bounds would only say the same again, about the neighbours
-    for append in case.appends:
-        low, high = bounds.earliest[append], bounds.latest[append]
-        if low.ns > high.ns:
-            because = (
-                f"{append.ids[0]!r} was there by the end of operation {high.ops[0]}, and stands "
-                f"after what began only later, as operation {low.ops[0]} shows"
-            )
-            found.add("reorder", append.ids[0], (append.number, *low.ops, *high.ops), because)
-
-
-def _check_agreement(bounds: Bounds, found: Findings) -> None:
-    """Compare every read with the longest, then look for what only three or more show."""
-    if not bounds.cycle:
+def check_order(facts: Facts, found: Findings) -> None:
+    """Report messages that stand before what was there before they began, and disagreements."""
+    for read, row in facts.rows.items():
+        _check_time(facts, read, row, found)
+    longest = max(facts.rows, key=lambda read: len(read.ids), default=None)
+    if longest is None:
         return
-    longest = max(bounds.rows, key=lambda read: len(read.ids))
-    place = {append: at for at, append in enumerate(bounds.rows[longest])}
-    for read, row in bounds.rows.items():
+    place = {append: at for at, append in enumerate(facts.rows[longest])}
+    for read, row in facts.rows.items():
         for first, second in pairwise([append for append in row if append in place]):
             if place[first] > place[second]:
-                _disagree(first, second, longest, read, found)
-    reads = [bounds.before[b][a] for a, b in pairwise(bounds.cycle)]
-    because = "these reads together show messages in a circle: no one order fits them all"
-    steps = [append.number for append in bounds.cycle]
-    found.add("reorder", bounds.cycle[0].ids[0], (*(r.number for r in reads), *steps[:1]), because)
+                _disagree(facts, first, second, longest, read, found)
 
 
-def _disagree(first: Append, second: Append, one: Read, other: Read, found: Findings) -> None:
-    a, b = first.ids[0], second.ids[0]
+def _disagree(
+    facts: Facts, first: Append, second: Append, one: Read, other: Read, found: Findings
+) -> None:
+    both = set(one.ids) & set(other.ids)
+    a, b = (next((m for m in x.ids if m in both), "") for x in (first, second))
+    if not a or not b:
+        return  # each shows another part of it
     because = f"read {other.number} shows {a!r} before {b!r}, read {one.number} after it"
-    found.add("reorder", a, (first.number, second.number, one.number, other.number), because)
+    witness = (first.number, second.number, one.number, other.number)
+    also = _also(facts, first, second, read=other)
+    found.add("reorder", a, witness, because, also=also, read=other.number)
 
 
-def _check_time(read: Read, row: list[Append], found: Findings) -> None:
+def _also(facts: Facts, *appends: Append, read: Read) -> set[str]:
+    """What a forget took away, and what came back, can stand anywhere."""
+    forgotten = any(may_be_forgotten(facts.case, append, read) for append in appends)
+    return {"forgotten"} if forgotten else set()
+
+
+def _check_time(facts: Facts, read: Read, row: list[Append], found: Findings) -> None:
     newest: Append | None = None
     for append in row:
-        if newest is not None and append.comp < newest.inv:
-            because = (
-                f"{append.ids[0]!r} was written before append {newest.number} began, "
-                f"yet read {read.number} shows it after {newest.ids[0]!r}"
-            )
-            witness = (append.number, append.ack_number, newest.number, read.number)
-            found.add("reorder", append.ids[0], witness, because)
+        if newest is not None and min(append.comp, facts.known_ns(append)) < newest.inv:
+            _report_late(facts, read, append, newest, found)
         if newest is None or append.inv > newest.inv:
             newest = append
+
+
+def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found: Findings) -> None:
+    sight = facts.known_before(append, newest.inv)
+    a, x = facts.shown_message(append, read), facts.shown_message(newest, read)
+    if sight is None:
+        number, known = append.number, f"append {append.number} of {a!r} was ended by a fault"
+    else:
+        number, known = sight.number, f"{a!r} was {sight.words}"
+    because = (
+        f"{known} before append {newest.number} of {x!r} began, "
+        f"yet read {read.number} shows {a!r} after {x!r}"
+    )
+    witness = (append.number, number, newest.number, read.number)
+    also = _also(facts, append, read=read)
+    if not facts.shown_before(append, newest.inv):
+        also.add("durable")  # acknowledged before it was written
+    found.add("reorder", a, witness, because, also=also, read=read.number)

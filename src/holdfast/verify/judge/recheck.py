@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
 from holdfast.verify.judge.case import NS_PER_S, Append, expiries, merged
-from holdfast.verify.judge.exhaustive import Step, explainable
+from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
 WITNESS_MIN: Final = 1
@@ -22,58 +22,116 @@ WITNESS_MAX: Final = 5
 _SMALL: Final = 16
 _SHOWN: Final = frozenset({"phantom", "leak", "resurrected", "expired-late"})
 _ABSENT: Final = frozenset({"lost", "rollback", "stale", "hole", "expired-early"})
-_ONE_READ: Final = frozenset({"duplicate", "phantom", "leak", "window"})
+_ONE_READ: Final = frozenset({"duplicate", "doubled", "phantom", "leak", "window"})
 
 
-def confirmed(history: History, anomaly: Anomaly) -> bool:
-    """Whether the operations of the witness prove the anomaly."""
+def confirmed(history: History, anomaly: Anomaly, given_up: frozenset[str] = frozenset()) -> bool:
+    """Whether the operations of the witness prove the anomaly, these promises given up."""
     session = history.sessions.get(anomaly.session)
-    if session is None or not WITNESS_MIN <= len(anomaly.witness) <= WITNESS_MAX:
-        return False
-    witness = [history.operations[n] for n in anomaly.witness if n in history.operations]
-    if len(witness) < len(anomaly.witness) or not _looks_like_it(anomaly, witness):
-        return False
-    if anomaly.name == "seq-clash":
-        return _numbers_clash(session, witness)
-    if anomaly.name == "expired-late":
-        return _shown_too_late(history, session, witness, anomaly.message)
-    return impossible(history, session, witness, anomaly.message, anomaly.name in _ONE_READ)
+    return session is not None and Recheck(history, session).confirms(anomaly, given_up)
+
+
+class Recheck:
+    """One session, made ready once for all of its findings."""
+
+    def __init__(self, history: History, session: Session) -> None:
+        self._history = history
+        self._session = session
+        self._appends = appends_of(session)
+
+    def confirms(self, anomaly: Anomaly, given_up: frozenset[str] = frozenset()) -> bool:
+        """Whether the witness proves the anomaly, these promises given up."""
+        operations = self._history.operations
+        if not WITNESS_MIN <= len(anomaly.witness) <= WITNESS_MAX:
+            return False
+        witness = [operations[n] for n in anomaly.witness if n in operations]
+        if len(witness) < len(anomaly.witness) or not _looks_like_it(anomaly, witness):
+            return False
+        if anomaly.name == "seq-clash":
+            return _numbers_clash(self._appends, witness)
+        if anomaly.name == "expired-late":
+            return self._shown_too_late(witness, anomaly.message)
+        strict = anomaly.name in _ONE_READ
+        return self.impossible(
+            witness,
+            anomaly.message,
+            strict=strict,
+            given_up=given_up,
+            states_max=STATES_MAX // 20 if given_up else STATES_MAX,
+        )
+
+    def impossible(
+        self,
+        witness: list[Operation],
+        about: str,
+        *,
+        strict: bool = False,
+        given_up: frozenset[str] = frozenset(),
+        states_max: int = STATES_MAX,
+    ) -> bool:
+        """Whether no legal execution of the session explains these operations.
+
+        Unless it is `strict`, a read is not blamed for what it can never have seen, so that an
+        unrelated fault in the same read confirms nothing.
+        """
+        name = self._session.name
+        reads = [o for o in witness if (o.f, o.status, o.session) == ("history", "ok", name)]
+        if strict and any(o.limit is not None and len(o.ids()) > o.limit for o in reads):
+            return True
+        shown = {o.number: _shown(o, self._appends, strict) for o in reads}
+        kept = _kept(self._session, witness, shown, about)
+        steps = [
+            _append_step(append, witness, kept)
+            for append in self._appends
+            if not kept.isdisjoint(append.ids)
+        ]
+        steps += [_read_step(read, shown[read.number], kept) for read in reads]
+        steps += self._forget_steps(witness)
+        return not explainable(steps, given_up, states_max)
+
+    def _forget_steps(self, witness: list[Operation]) -> list[Step]:
+        """Every forget that may have happened; only those of the witness must have."""
+        numbers = {o.number for o in witness}
+        steps = [
+            Step("forget", o.invoked_ns, o.completed_ns, o.status == "ok" and o.number in numbers)
+            for o in self._session.forgets
+            if o.status != "fail"
+        ]
+        header = self._history.header
+        if header.ttl_s is not None:
+            life_ns = round((header.ttl_s - header.clock_error_s) * NS_PER_S)
+            ends = expiries(self._appends, life_ns)
+            steps += [Step("forget", end.inv, end.comp, must=False, again=True) for end in ends]
+        return steps
+
+    def _shown_too_late(self, witness: list[Operation], about: str) -> bool:
+        """Whether every write that could have kept the message alive was too long before.
+
+        `alive` is the latest time until which it can have lived. A write that may have happened
+        while it still lived makes it live longer; one that began later cannot bring it back.
+        """
+        reads = [o for o in witness if o.f == "history" and about in o.ids()]
+        header = self._history.header
+        first = [a for a in self._appends if about in a.ids]
+        if not reads or header.ttl_s is None or not first:
+            return False
+        life_ns = round((header.ttl_s + header.clock_error_s) * NS_PER_S)
+        alive = first[0].comp + life_ns
+        for inv, comp in sorted(attempt for append in self._appends for attempt in append.tries):
+            if inv <= alive:
+                alive = max(alive, comp + life_ns)
+        return any(_begins_after(self._session, read, alive) for read in reads)
 
 
 def _looks_like_it(anomaly: Anomaly, witness: list[Operation]) -> bool:
     """Whether a read of the witness shows the message, or lacks it, as the name says."""
     rows = [o.ids() for o in witness if o.f == "history" and o.status == "ok"]
     times = [row.count(anomaly.message) for row in rows]
-    if anomaly.name == "duplicate":
+    if anomaly.name in ("duplicate", "doubled"):
         return any(count > 1 for count in times)
     if anomaly.name in _SHOWN:
         return any(times)
     return anomaly.name not in _ABSENT or 0 in times
-
-
-def impossible(
-    history: History, session: Session, witness: list[Operation], about: str, strict: bool = False
-) -> bool:
-    """Whether no legal execution of the session explains these operations.
-
-    Unless it is `strict`, a read is not blamed for what it can never have seen, so that an
-    unrelated fault in the same read confirms nothing.
-    """
-    reads = [o for o in witness if (o.f, o.status, o.session) == ("history", "ok", session.name)]
-    if strict and any(o.limit is not None and len(o.ids()) > o.limit for o in reads):
-        return True
-    appends = _appends_all(session)
-    shown = {o.number: _shown(o, appends, strict) for o in reads}
-    kept = _kept(session, witness, shown, about)
-    return not explainable(
-        [
-            _append_step(append, witness, kept)
-            for append in appends
-            if not kept.isdisjoint(append.ids)
-        ]
-        + [_read_step(read, shown[read.number], kept) for read in reads]
-        + _forget_steps(history, appends, session, witness)
-    )
 
 
 def _shown(read: Operation, appends: list[Append], strict: bool) -> tuple[str, ...]:
@@ -110,25 +168,8 @@ def _read_step(read: Operation, shown: tuple[str, ...], kept: set[str]) -> Step:
     return Step("read", read.invoked_ns, read.completed_ns, must=True, ids=ids, cut=cut)
 
 
-def _forget_steps(
-    history: History, appends: list[Append], session: Session, witness: list[Operation]
-) -> list[Step]:
-    """Every forget that may have happened; only those of the witness must have."""
-    numbers = {o.number for o in witness}
-    steps = [
-        Step("forget", o.invoked_ns, o.completed_ns, o.status == "ok" and o.number in numbers)
-        for o in session.forgets
-        if o.status != "fail"
-    ]
-    ttl_s = history.header.ttl_s
-    if ttl_s is not None:
-        life_ns = round((ttl_s - history.header.clock_error_s) * NS_PER_S)
-        ends = expiries(appends, life_ns)
-        steps += [Step("forget", end.inv, end.comp, must=False, again=True) for end in ends]
-    return steps
-
-
-def _appends_all(session: Session) -> list[Append]:
+def appends_of(session: Session) -> list[Append]:
+    """What may have been written, each batch once, whichever of its attempts wrote it."""
     attempts: dict[tuple[str, ...], list[Operation]] = {}
     for operation in session.appends:
         if operation.status != "fail" and (ids := tuple(operation.ids())):
@@ -136,7 +177,7 @@ def _appends_all(session: Session) -> list[Append]:
     return [merged(ids, tries) for ids, tries in attempts.items()]
 
 
-def _numbers_clash(session: Session, witness: list[Operation]) -> bool:
+def _numbers_clash(all_: list[Append], witness: list[Operation]) -> bool:
     """Whether the numbers differ for a message, repeat, or stand in another order than it."""
     pairs: list[tuple[str, int]] = []
     for operation in witness:
@@ -148,11 +189,11 @@ def _numbers_clash(session: Session, witness: list[Operation]) -> bool:
     number_of = dict(pairs)
     if any(number_of[m] != n for m, n in pairs) or len({*number_of.values()}) < len(number_of):
         return True
-    return _order_contradicts(session, witness, number_of)
+    return _order_contradicts(all_, witness, number_of)
 
 
 def _order_contradicts(
-    session: Session, witness: list[Operation], number_of: dict[str, int]
+    all_: list[Append], witness: list[Operation], number_of: dict[str, int]
 ) -> bool:
     for operation in witness:
         numbers = [number_of[m] for m in operation.ids() if m in number_of]
@@ -160,32 +201,10 @@ def _order_contradicts(
             return True
     appends = [
         (append, number_of[append.ids[0]])
-        for append in _appends_all(session)
+        for append in all_
         if append.ids[0] in number_of and append.ack_number in {o.number for o in witness}
     ]
     return any(a.ack < b.inv and low > high for a, low in appends for b, high in appends)
-
-
-def _shown_too_late(
-    history: History, session: Session, witness: list[Operation], about: str
-) -> bool:
-    """Whether every write that could have kept the message alive was too long before.
-
-    `alive` is the latest time until which it can have lived. A write that may have happened
-    while it still lived makes it live longer; one that began later cannot bring it back.
-    """
-    reads = [o for o in witness if o.f == "history" and about in o.ids()]
-    ttl_s = history.header.ttl_s
-    appends = _appends_all(session)
-    first = [a for a in appends if about in a.ids]
-    if not reads or ttl_s is None or not first:
-        return False
-    life_ns = round((ttl_s + history.header.clock_error_s) * NS_PER_S)
-    alive = first[0].comp + life_ns
-    for inv, comp in sorted(attempt for append in appends for attempt in append.tries):
-        if inv <= alive:
-            alive = max(alive, comp + life_ns)
-    return any(_begins_after(session, read, alive) for read in reads)
 
 
 def _begins_after(session: Session, read: Operation, alive: int) -> bool:

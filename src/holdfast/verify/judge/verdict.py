@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -12,12 +12,13 @@ ANOMALIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "lost": "durable",
         "rollback": "durable",
-        "hole": "atomic",
+        "hole": "snapshot",
         "torn": "atomic",
         "stale": "fresh",
         "reorder": "ordered",
         "seq-clash": "ordered",
         "duplicate": "exactly-once",
+        "doubled": "faithful",
         "window": "snapshot",
         "phantom": "snapshot",
         "leak": "isolated",
@@ -28,8 +29,8 @@ ANOMALIES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every anomaly, with the promise that it breaks."""
 
-JUDGED: Final = tuple(dict.fromkeys(ANOMALIES.values()))
-"""The promises that a history can speak for."""
+JUDGED: Final = tuple(p for p in dict.fromkeys(ANOMALIES.values()) if p != "faithful")
+"""The promises that a history can speak for. It holds ids only, so it never shows `faithful` kept."""
 
 
 class Verdict(StrEnum):
@@ -51,6 +52,8 @@ class Anomaly:
     witness: tuple[int, ...]
     because: str
     confirmed: bool = False
+    follows_from: tuple[str, ...] | None = None
+    """The names of the roots that explain it; None where it is a root itself, and counts."""
 
     @property
     def promise(self) -> str:
@@ -69,3 +72,10 @@ class JudgeResult:
     counts: Mapping[str, int]
     unknown_sessions: int
     because: str
+    weakened: Mapping[str, str] = field(default_factory=dict)
+    """Promises of which all findings follow from others: how they were judged, in words."""
+
+    @property
+    def roots(self) -> tuple[Anomaly, ...]:
+        """The findings that stand on their own. Only they break a promise."""
+        return tuple(a for a in self.anomalies if a.follows_from is None)

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 _REDIS: Final = frozenset({"redis", "valkey"})
 _ENGINE_GONE: Final = frozenset({"kill", "restart", "power", "power-explore"})
+_POWER: Final = frozenset({"power", "power-explore"})
+_UNANSWERED: Final = frozenset({"pause", "network", "lost-ack", "connections"})
+"""Faults after which a client may still wait for an answer."""
 _UPON_CLIENTS: Final = frozenset({"kill-clients", "pause-client"})
 """Scenarios that harm clients one at a time and leave the engine alone."""
 
@@ -35,6 +38,7 @@ class _When:
     says: Cause
     names: frozenset[str] = frozenset()
     promise: str = ""
+    stores: frozenset[str] = frozenset()
     engines: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
     faults: frozenset[str] = frozenset()
@@ -49,6 +53,7 @@ class _Seen:
 
     name: str
     promise: str
+    store: str
     engine: str
     config: str
     faults: frozenset[str]
@@ -64,7 +69,10 @@ def likely(
     *,
     scenario: str = "",
 ) -> Cause:
-    """The likely cause of an anomaly, or of a promise that was broken in a scenario without one."""
+    """The likely cause of an anomaly, or of a promise that was broken in a scenario without one.
+
+    It speaks to whoever can change the store: its user, its framework's maintainers, or us.
+    """
     engine = environment.get("engine") or {}
     info = anomaly or {}
     faults = frozenset(str(fault["name"]) for fault in info.get("faults") or ())
@@ -73,6 +81,7 @@ def likely(
     seen = _Seen(
         name=str(info.get("name", "")),
         promise=promise,
+        store=str(environment.get("store", "")),
         engine=str(engine.get("kind", "")),
         config=str(engine.get("config", "")),
         faults=faults,
@@ -80,7 +89,18 @@ def likely(
         calm=not faults or unharmed,
         rivals=any(one["f"] == "append" for one in info.get("nearby") or ()),
     )
-    return next((row.says for row in _TABLE if _matches(row, seen)), _NOT_KNOWN)
+    says = next((row.says for row in _TABLE if _matches(row, seen)), _NOT_KNOWN)
+    if seen.store != "framework" or says is _NOT_KNOWN:
+        return says
+    return Cause(says.cause, f"This is the framework's code: report it there. {says.change}")
+
+
+def of_promise(promise: str, one: Mapping[str, Any], environment: Mapping[str, Any]) -> Cause:
+    """The likely cause behind a broken promise: that of the first root, or of the scenario."""
+    roots = (a for a in one["anomalies"] if a.get("follows_from") is None)
+    scenarios = one["evidence"].get("scenarios", {})
+    broken = next((s for s, seen in scenarios.items() if seen.get("verdict") == "broken"), "")
+    return likely(promise, environment, next(roots, None), scenario=broken)
 
 
 def _matches(row: _When, seen: _Seen) -> bool:
@@ -88,6 +108,7 @@ def _matches(row: _When, seen: _Seen) -> bool:
         (
             not row.names or seen.name in row.names,
             not row.promise or seen.promise == row.promise,
+            not row.stores or seen.store in row.stores,
             not row.engines or seen.engine in row.engines,
             not row.configs or seen.config in row.configs,
             not row.faults or bool(seen.faults & row.faults),
@@ -103,7 +124,7 @@ _NOT_KNOWN: Final = Cause(
     "Run the command below again with the same seed and follow the operations of the witness in "
     "the store's own log.",
 )
-_LOST: Final = frozenset({"lost", "rollback", "hole"})
+_LOST: Final = frozenset({"lost", "rollback"})
 _TABLE: Final = (
     _When(
         Cause(
@@ -149,6 +170,36 @@ _TABLE: Final = (
         names=_LOST,
         engines=frozenset({"postgres"}),
         configs=frozenset({"synchronous-commit-off", "fsync-off"}),
+        faults=_ENGINE_GONE,
+    ),
+    _When(
+        Cause(
+            "This is Holdfast's own store, and no setting of its engine explains it: a defect of "
+            "Holdfast.",
+            "Please report it with the command below and the JSON of --json.",
+        ),
+        stores=frozenset({"holdfast"}),
+    ),
+    _When(
+        Cause(
+            "The ack came before the bytes were on disk: the synchronous level is below FULL, or "
+            "the file, or its directory after a file was made, renamed or removed, was not synced.",
+            "On SQLite PRAGMA synchronous=FULL, and EXTRA unless journal_mode=WAL; for files of "
+            "your own fsync the file and then its directory, and acknowledge after that.",
+        ),
+        names=_LOST,
+        engines=frozenset({"sqlite", "chroma", ""}),
+        faults=_POWER,
+    ),
+    _When(
+        Cause(
+            "The server syncs every commit, so the store's own session turned that off "
+            "(synchronous_commit), or acknowledged before its COMMIT was answered.",
+            "Remove SET synchronous_commit from the store and from its role's settings, and "
+            "acknowledge after COMMIT has returned.",
+        ),
+        names=_LOST,
+        engines=frozenset({"postgres"}),
         faults=_ENGINE_GONE,
     ),
     _When(
@@ -209,6 +260,24 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
+            "The request was sent twice by the driver itself, after a reply that was late or lost.",
+            "Turn off retries of the driver for writes (redis-py: retry=None), or write with a key "
+            "that the engine checks.",
+        ),
+        names=frozenset({"doubled"}),
+    ),
+    _When(
+        Cause(
+            "The driver or the store sent it again after a lost reply, and the key was not checked "
+            "in the same step as the write.",
+            "Store the key in the same transaction as the messages, under a unique constraint, and "
+            "turn off retries of the driver for writes.",
+        ),
+        promise="exactly-once",
+        faults=_UNANSWERED,
+    ),
+    _When(
+        Cause(
             "A retry was taken for a new append: the key is ignored, or is checked in another "
             "step than the write.",
             "Store the key in the same transaction as the messages, under a unique constraint, and "
@@ -227,11 +296,29 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
+            "The history is read in pages that shift while others write (OFFSET, SKIP, positions "
+            "in a list), so a page lacks what moved.",
+            "Page by number (WHERE number > last), or read in one statement or transaction.",
+        ),
+        names=frozenset({"hole"}),
+    ),
+    _When(
+        Cause(
             "The newest N were taken from the wrong end, or counted before the write that they "
             "should hold.",
             "ORDER BY number DESC LIMIT N and turn the page around; on Redis LRANGE -N -1.",
         ),
         names=frozenset({"window"}),
+    ),
+    _When(
+        Cause(
+            "A connection was used again after a time-out: the answer to an earlier request was "
+            "read as the answer to this one.",
+            "Close a connection after a time-out, an interrupt or a cancelled call; never put it "
+            "back into the pool.",
+        ),
+        names=frozenset({"phantom", "leak"}),
+        faults=_UNANSWERED,
     ),
     _When(
         Cause(
@@ -253,10 +340,19 @@ _TABLE: Final = (
     _When(
         Cause(
             "The serializer changes what it is given: str() on structures, numbers, NUL or lone "
-            "surrogates; or one unreadable record is skipped without a word.",
+            "surrogates, Unicode normalisation, a column that truncates; or one unreadable record "
+            "is skipped without a word.",
             "Store JSON in bytes and compare after reading; refuse by an error what cannot be kept.",
         ),
         promise="faithful",
+    ),
+    _When(
+        Cause(
+            "Reads refresh the time to live, or one of several keys has none.",
+            "Refresh it by writes only, in the same transaction or script, on every key of the "
+            "session.",
+        ),
+        names=frozenset({"expired-late"}),
     ),
     _When(
         Cause(

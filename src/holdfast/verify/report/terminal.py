@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.verify.report import card
 from holdfast.verify.report.card import COLOURS
+from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
 
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
@@ -74,8 +75,11 @@ def show(result: CheckResult) -> None:
 
     console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
     console.print(card.table(result) if result.rows else _scorecard(result))
-    for line in card.lines(result.rows) if result.rows else (_faults(result), _counts(result), ""):
-        console.print(line, soft_wrap=bool(result.rows))
+    below = card.lines(result.rows) if result.rows else _causes(result)
+    for line in below:
+        console.print(line, soft_wrap=True)
+    if not result.rows:
+        console.print(f"{_faults(result)}\n{_counts(result)}\n")
     verdict = str(result.verdict)
     closing = (card.CLOSING if result.rows else CLOSING)[verdict]
     console.print(f"{verdict}: {closing}", style=COLOURS[verdict])
@@ -112,6 +116,17 @@ def _coloured(verdict: str) -> Any:
 def _sentence(one: PromiseResult) -> str:
     words = _printable(one.because)
     return words if len(words) <= _SENTENCE_CHARS_MAX else words[:_SENTENCE_CHARS_MAX] + "…"
+
+
+def _causes(result: CheckResult) -> Iterator[str]:
+    """For each broken promise why that is likely, what to change, and what follows from it."""
+    for promise, one in result.to_json()["promises"].items():
+        if one["verdict"] == "broken":
+            says = of_promise(promise, one, result.environment)
+            yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
+            echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])
+            if echoes:
+                yield f"{promise}: {echoes} other findings follow from it and are not counted"
 
 
 def _faults(result: CheckResult) -> Any:

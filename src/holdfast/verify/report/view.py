@@ -138,18 +138,21 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, one in info["promises"].items():
         if one["verdict"] != "broken":
             continue
-        chosen = _chosen(one["anomalies"])
+        roots = [a for a in one["anomalies"] if a.get("follows_from") is None]
+        echoes = Counter(a["name"] for a in one["anomalies"] if a.get("follows_from"))
+        chosen = _chosen(roots)
         examples = list(_examples(one["evidence"].get("scenarios", {})))
-        total = one["evidence"].get("anomalies", len(one["anomalies"]))
+        total = one["evidence"].get("anomalies", len(roots))
         yield {
             "id": name,
             "meaning": BY_ID[name].sentence if name in BY_ID else "",
             "because": one["because"],
             "anomalies": [_anomaly(info, name, anomaly) for anomaly in chosen],
             "examples": examples,
-            "cause": None if chosen else _plain_cause(info, name, one),
+            "cause": None if chosen else causes.of_promise(name, one, info["environment"]),
             "more": total - len(chosen),
-            "kinds": ", ".join(dict.fromkeys(a["name"] for a in one["anomalies"])),
+            "kinds": ", ".join(dict.fromkeys(a["name"] for a in roots)),
+            "echoes": ", ".join(f"{count} {name}" for name, count in echoes.items()),
         }
 
 
@@ -224,13 +227,9 @@ def _said(line: Mapping[str, Any]) -> str:
 def _examples(scenarios: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for scenario, seen in scenarios.items():
         for example in seen.get("examples", ()):
+            if example.get("sent") == example.get("seen") and "sent" in example:
+                continue  # no difference that a reader could see
             yield {"scenario": scenario, **example}
-
-
-def _plain_cause(info: Mapping[str, Any], promise: str, one: Mapping[str, Any]) -> causes.Cause:
-    scenarios = one["evidence"].get("scenarios", {})
-    broken = next((s for s, seen in scenarios.items() if seen.get("verdict") == "broken"), "")
-    return causes.likely(promise, info["environment"], scenario=broken)
 
 
 def _coverage(counts: Mapping[str, int]) -> dict[str, Any]:

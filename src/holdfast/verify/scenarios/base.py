@@ -182,16 +182,30 @@ def counts_of(result: JudgeResult) -> dict[str, int]:
 
 
 def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
-    """A finding for each promise that an anomaly breaks, whether or not it was aimed at."""
+    """A finding for each promise that a root breaks, whether or not it was aimed at.
+
+    What needs no fault comes first; what follows from these roots comes after them.
+    """
     by_promise: dict[str, list[Anomaly]] = {}
-    for anomaly in result.anomalies:
+    for anomaly in sorted(result.roots, key=lambda root: _faults_needed(history, root)):
         by_promise.setdefault(anomaly.promise, []).append(anomaly)
+    echoes = [anomaly for anomaly in result.anomalies if anomaly.follows_from is not None]
     evidence = {"acknowledged": result.counts["acknowledged"], "reads": result.counts["reads"]}
     for promise, anomalies in by_promise.items():
-        found = _anomalies_json(scenario, history, anomalies, result.anomalies)
+        names = {anomaly.name for anomaly in anomalies}
+        own = [echo for echo in echoes if not names.isdisjoint(echo.follows_from or ())]
+        found = _anomalies_json(scenario, history, [*anomalies, *own], result.anomalies)
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
-    yield from _denied(scenario, history, result.anomalies)
+    yield from _denied(scenario, history, result.roots)
+
+
+def _faults_needed(history: History, anomaly: Anomaly) -> int:
+    """How many faults there were between the first and the last operation of its witness."""
+    operations = [history.operations[number] for number in anomaly.witness]
+    began = min(operation.invoked_ns for operation in operations)
+    ended = max(operation.invoked_ns for operation in operations)
+    return sum(began <= fault.time_ns <= ended for fault in history.faults)
 
 
 def _denied(
@@ -230,7 +244,9 @@ def _tested(
         if clients.trouble and verdict is not Verdict.NOT_CLAIMED:
             yield Finding(promise, Verdict.UNKNOWN, clients.trouble[0], scenario.name, evidence)
         elif verdict is Verdict.KEPT:
-            yield Finding(promise, verdict, kept, scenario.name, evidence)
+            how = result.weakened.get(promise)
+            words = kept if how is None else f"{kept} ({how})"
+            yield Finding(promise, verdict, words, scenario.name, evidence)
         elif verdict is Verdict.UNKNOWN:
             because = result.because
             if result.verdict is not Verdict.UNKNOWN:

@@ -42,9 +42,7 @@ ANSWER_S: Final = 2.0
 """So long an operation has to notice that its engine is gone, before that comes back."""
 _SAYS: Final = {
     "torn": "tear a turn",
-    "hole": "tear a turn",
-    "lost": "lose what was acknowledged",
-    "rollback": "lose what was acknowledged",
+    "lost": "lose what was {known}",
     "duplicate": "write it twice",
     "resurrected": "bring back what was forgotten",
 }
@@ -399,7 +397,8 @@ class Visits:
         for finding in every:
             if finding.verdict is not Verdict.BROKEN and finding.promise in broken:
                 continue
-            guilty = [by_session.get(each["session"]) for each in finding.anomalies]
+            roots = [each for each in finding.anomalies if each.get("follows_from") is None]
+            guilty = [by_session.get(each["session"]) for each in roots]
             visits = list({id(v): v for v in guilty if v is not None}.values())
             explored = sum(visit.proven for visit in self.visits)
             points = {"points": self.total, "explored": explored, "now_and_then": self.passing}
@@ -409,8 +408,9 @@ class Visits:
                 continue
             torn = finding.evidence.get("rewrites", ())
             more = f"; {len(torn)} tear a rewrite: {torn[0]}" if torn else ""
-            name = finding.anomalies[0]["name"]
-            says = _SAYS.get(name, f"break {finding.promise} ({name})")
+            name = roots[0]["name"].replace("rollback", "lost")
+            known = "acknowledged" if "acknowledged (append" in roots[0]["because"] else "shown"
+            says = _SAYS.get(name, f"break {finding.promise} ({name})").format(known=known)
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",

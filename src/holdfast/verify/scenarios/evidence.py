@@ -32,6 +32,7 @@ _MARKS: Final[Mapping[str, str]] = {
     "expired-late": "extra",
     "window": "extra",
     "duplicate": "twice",
+    "doubled": "twice",
     "reorder": "misplaced",
     "seq-clash": "misplaced",
     "torn": "misplaced",
@@ -54,7 +55,7 @@ def anomalies_json(
     counted: dict[str, int] = {}
     for anomaly in anomalies:
         counted[anomaly.name] = counted.get(anomaly.name, 0) + 1
-        whole = counted[anomaly.name] <= WHOLE_MAX
+        whole = counted[anomaly.name] <= WHOLE_MAX and anomaly.follows_from is None
         yield {
             "name": anomaly.name,
             "promise": anomaly.promise,
@@ -64,6 +65,7 @@ def anomalies_json(
             "witness": list(anomaly.witness),
             "because": anomaly.because,
             "confirmed": anomaly.confirmed,
+            "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
             "operations": [_operation(history.operations[number]) for number in anomaly.witness],
             "fault": fault,
             **(_surroundings(history, among, anomaly) if whole else {}),

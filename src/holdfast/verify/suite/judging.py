@@ -39,7 +39,7 @@ def cannot(why: str) -> NoReturn:
 def judged(promise: str, target: Target, events: Iterable[Event]) -> None:
     """Fail if the judge finds any claimed promise broken, or cannot speak for this one."""
     result = verdict(target, events)
-    found = sorted(result.anomalies, key=lambda anomaly: anomaly.promise != promise)
+    found = sorted(result.roots, key=lambda anomaly: anomaly.promise != promise)
     if found:
         lines = [f"{a.promise}: {a.name}: {a.because}" for a in found[:SHOWN_MAX]]
         more = len(found) - len(lines)

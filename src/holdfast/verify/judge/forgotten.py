@@ -1,0 +1,96 @@
+"""What a read shows although a forget had taken it away before: resurrected."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from holdfast.verify.judge.case import Append, Case, Forget, Read
+from holdfast.verify.judge.findings import Findings
+
+
+def may_be_forgotten(case: Case, append: Append, read: Read) -> bool:
+    """Whether a forget may have met a part of the batch before the read ended."""
+    return any(f.inv <= read.comp and f.comp >= append.inv for f in case.forgets)
+
+
+def check_forgotten(case: Case, found: Findings) -> None:
+    """Report messages shown although a forget began after they were known and ended before.
+
+    Afterwards the reads no longer hold them: what came back can stand anywhere.
+    """
+    forgets = sorted((f for f in case.forgets if f.certain), key=lambda forget: forget.inv)
+    if not forgets:
+        return
+    invs = [forget.inv for forget in forgets]
+    soonest = list(accumulate(reversed(forgets), _sooner))[::-1]
+    known = _known(case)
+    for read in case.reads:
+        back = []
+        for message in read.ids:
+            at = bisect_right(invs, known[message][0])
+            if at < len(forgets) and soonest[at].comp < read.inv:
+                _report(case, read, message, known[message], soonest[at], found)
+                back.append(message)
+        if back:
+            gone = set(back)
+            read.ids = tuple(message for message in read.ids if message not in gone)
+
+
+def _sooner(one: Forget, other: Forget) -> Forget:
+    return one if one.comp < other.comp else other
+
+
+def _known(case: Case) -> dict[str, tuple[int, int, str]]:
+    """When each message was known, by which operation, and in words."""
+    known: dict[str, tuple[int, int, str]] = {}
+    for read in sorted(case.reads, key=lambda read: read.comp):
+        for message in read.ids:
+            if message not in known:
+                append = case.writer[message]
+                if append.acked and append.comp <= read.comp:
+                    words = f"{message!r} was acknowledged (append {append.ack_number})"
+                    known[message] = append.comp, append.ack_number, words
+                elif append.comp <= read.comp:
+                    # What a fault ended can have no later effect: shown at all, it was there.
+                    words = f"a fault ended append {append.number} of {message!r}"
+                    known[message] = append.comp, append.number, words
+                else:
+                    words = f"{message!r} was shown by read {read.number}"
+                    known[message] = read.comp, read.number, words
+    return known
+
+
+def _report(
+    case: Case,
+    read: Read,
+    message: str,
+    known: tuple[int, int, str],
+    forget: Forget,
+    found: Findings,
+) -> None:
+    if found.has("resurrected", message):
+        return
+    because = (
+        f"forget {forget.number} began after {known[2]} and ended before read "
+        f"{read.number} began, which shows it again"
+    )
+    witness = (known[1], forget.number or 0, read.number)
+    newer = any(case.writer[m].inv > forget.comp for m in read.ids)
+    found.add(
+        "resurrected", message, witness, because,
+        spare=(case.writer[message].number,),
+        also=() if newer else ("fresh",),
+        lean="" if newer or not _gone_again(case, read, message) else "fresh",
+        read=read.number,
+    )  # fmt: skip
+
+
+def _gone_again(case: Case, read: Read, message: str) -> bool:
+    """Whether a later read lacks it, and no other forget can be why: then the first was late."""
+    after = [r for r in case.reads if r.inv > read.comp and not r.cut]
+    if not after:
+        return False
+    first = min(after, key=lambda r: r.inv)
+    again = any(f.inv <= first.comp and f.comp >= read.inv for f in case.forgets)
+    return message not in first.ids and not again

@@ -1,0 +1,169 @@
+"""One defect, one accusation: roots and echoes, and not one sentence that the history denies.
+
+Stores with one defect each are simulated as histories (`defects.py`); every clause of every sentence
+is looked up (`sentences.py`). A seeded share here, the full figure in tests/torture.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.verify.history import History
+from holdfast.verify.judge import Verdict, judge
+from holdfast.verify.judge.command import render, to_json
+from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
+from tests.verify.judge.random_histories import random_ops, to_history
+from tests.verify.judge.sentences import untrue
+from tests.verify.judge.writing import append, forget, named, read, roots
+
+SESSIONS_EACH = 15
+
+
+def with_defect(defect: Defect, seed: str) -> History:
+    made = broken(random.Random(f"{seed}/{defect.name}"), defect)
+    return to_history([*made.ops, *(OTHER if defect.name == "leak" else [])], faults=made.faults)
+
+
+def meddled(seed: str) -> History:
+    """A small history of a sound store, of which one or two reads were then changed."""
+    rng = random.Random(seed)
+    forgets, limits = rng.random() < 0.5, rng.random() < 0.5
+    return to_history(random_ops(rng, forgets=forgets, limits=limits, size=(3, 12)))
+
+
+def accusations(seeds: Iterator[str]) -> tuple[Counter[str], list[str]]:
+    """How often one promise was accused, and the right one; and what was said and is not so."""
+    tally: Counter[str] = Counter()
+    false: list[str] = []
+    for seed in seeds:
+        for defect in DEFECTS:
+            history = with_defect(defect, seed)
+            result = judge(history)
+            accused = {anomaly.promise for anomaly in roots(result)}
+            tally["broken"] += bool(accused)
+            tally["one"] += len(accused) == 1
+            tally["right"] += accused == {defect.promise}
+            false += [clause for a in result.anomalies for clause in untrue(history, a)]
+    return tally, false
+
+
+def test_a_store_with_one_defect_is_accused_of_that_and_of_nothing_else() -> None:
+    tally, false = accusations(f"share-{number}" for number in range(SESSIONS_EACH))
+
+    assert false == []
+    assert tally["broken"] > 4 * SESSIONS_EACH
+    assert tally["one"] >= 0.98 * tally["broken"]
+    assert tally["right"] >= 0.95 * tally["broken"]
+
+
+def test_every_clause_of_every_sentence_is_so() -> None:
+    said = 0
+    for number in range(1500):
+        history = meddled(f"clause-{number}")
+        for anomaly in judge(history).anomalies:
+            said += 1
+            assert untrue(history, anomaly) == []
+    assert said > 400
+
+
+TORN = {
+    "another message inside a batch, and a window that ends there": [
+        append(1, 100, 500, "a0", "a1"),
+        append(2, 150, 250, "b0", process=2),
+        read(3, 520, 530, "a1", limit=1),
+        read(4, 600, 650, "a0", "b0", "a1"),
+    ],
+    "half a batch before a forget, the other half after it": [
+        append(1, 100, 200, "x"),
+        append(2, 300, 900, "c0", "c1", process=2),
+        read(3, 400, 450, "x", "c0"),
+        forget(4, 500, 600),
+        read(5, 1000, 1100, "c1"),
+    ],
+}
+
+
+@pytest.mark.parametrize("why", TORN)
+def test_a_torn_batch_breaks_atomic_and_nothing_else(why: str) -> None:
+    result = judge(to_history(TORN[why]))
+
+    assert {anomaly.name for anomaly in roots(result)} == {"torn"}
+    assert [p for p, v in result.promises.items() if v is Verdict.BROKEN] == ["atomic"]
+    assert result.weakened["fresh"] == "judged message by message, because batches are torn"
+    assert result.counts["lost"] == 0
+
+
+def test_a_whole_turn_that_is_absent_is_lost_and_not_torn() -> None:
+    ops = [append(n, 2 * n, 2 * n + 1, f"m{n}.0", f"m{n}.1") for n in range(1, 4)]
+
+    result = judge(to_history([*ops, read(9, 20, 21, "m1.0", "m1.1", "m3.0", "m3.1")]))
+
+    assert named(result.anomalies) == {("lost", "m2.0")}
+
+
+def test_a_forget_that_was_applied_in_part_loses_nothing() -> None:
+    ops = [append(n, 2 * n, 2 * n + 1, f"m{n}") for n in range(20)]
+    shown = [f"m{n}" for n in range(20)]
+
+    result = judge(
+        to_history(
+            [*ops, read(30, 50, 51, *shown), forget(31, 60, 61), read(32, 70, 71, *shown[7:])]
+        )
+    )
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"forgotten"}
+    assert result.counts["lost"] == 0
+
+
+def test_a_late_read_before_a_forget_has_lost_nothing() -> None:
+    ops = [append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"), forget(4, 7, 8)]
+
+    result = judge(to_history([*ops, read(5, 9, 10)]))
+
+    assert named(result.anomalies) == {("stale", "b")}
+    assert result.counts["lost"] == 0
+
+
+def test_an_echo_names_its_root_and_is_neither_counted_nor_a_headline() -> None:
+    ops = [append(n, 2 * n, 2 * n + 1, f"m{n}") for n in range(1, 5)]
+    oldest = read(8, 20, 21, "m1", "m2", limit=2)
+    history = to_history([*ops, oldest, read(9, 30, 31, "m1", "m2", "m3", "m4")])
+
+    result = judge(history)
+    value = to_json(result)
+
+    echoes = [a for a in value["anomalies"] if a["follows_from"] is not None]
+    assert {a["name"] for a in echoes} == {"stale"}
+    assert all(a["follows_from"] == ["window"] for a in echoes)
+    assert value["promises"]["fresh"] != "broken"
+    assert value["promises"]["snapshot"] == "broken"
+    assert value["because"] == roots(result)[0].because
+    assert value["weakened"]["fresh"] == "judged apart from what follows from window"
+    assert "2 stale follow from window: not counted" in render(result)
+
+
+def test_an_ack_before_the_write_is_one_defect() -> None:
+    """What was acknowledged from a queue comes late, after what began later, or never."""
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b", process=2), read(3, 5, 6, "b"),
+        append(4, 7, 8, "c"), read(5, 20, 21, "b", "a"),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_two_defects_are_two_roots() -> None:
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"),
+        read(3, 5, 6, "a", "a", "b"), read(4, 7, 8, "a"),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"exactly-once", "durable"}
