@@ -131,10 +131,10 @@ class Stepper:
 
     def append(self, name: str) -> None:
         command = Append(name.encode(), (b"{}",))
-        self._begin(self._backend._engine.carry([statement_for(command, Keys(b"default"))]))
+        self._begin(self._backend._shared.engine.carry([statement_for(command, Keys(b"default"))]))
 
     def listing(self, name: str) -> None:
-        self._begin(self._backend._engine.names(Names(name.encode(), None, 10)))
+        self._begin(self._backend._shared.engine.names(Names(name.encode(), None, 10)))
 
     def go(self, steps: int) -> bool:
         """Do so many steps; whether it ended before."""
