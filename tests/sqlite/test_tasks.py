@@ -154,7 +154,8 @@ def test_a_write_between_two_looks_is_bounded_as_well(url: str, monkeypatch: pyt
 def test_an_outcome_that_an_interrupt_swallowed_is_told_again_although_others_write(
     url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    wake, swallowed = writes.ServedWrite.wake, []
+    wake = writes.ServedWrite.wake
+    swallowed: list[Any] = []
 
     def interrupted(write: Any) -> None:
         if not swallowed and write.payload.command.session.startswith(b"victim"):
@@ -184,7 +185,9 @@ def test_an_outcome_that_an_interrupt_swallowed_is_told_again_although_others_wr
     asyncio.run(write())
 
 
-def test_an_event_loop_that_does_not_run_is_not_told_again_and_again(url: str):
+def test_an_event_loop_that_does_not_run_is_not_told_again_and_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
     loop = asyncio.new_event_loop()
     store = loop.run_until_complete(holdfast.connect_async(url))
     tell, told = loop.call_soon_threadsafe, []
@@ -193,7 +196,7 @@ def test_an_event_loop_that_does_not_run_is_not_told_again_and_again(url: str):
         told.append(args)
         return tell(*args, **more)
 
-    loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
 
     async def begin() -> asyncio.Task[Any]:
         task = asyncio.ensure_future(store.append("s", say("x")))
@@ -201,7 +204,7 @@ def test_an_event_loop_that_does_not_run_is_not_told_again_and_again(url: str):
         return task
 
     task = loop.run_until_complete(begin())
-    wait_until(lambda: told)
+    wait_until(lambda: bool(told))
     time.sleep(1)  # what must not happen: ten more in this time
     assert len(told) <= 2
     assert loop.run_until_complete(asyncio.wait_for(task, 10)).first == 1
