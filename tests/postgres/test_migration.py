@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -199,6 +200,37 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
         assert admin.execute("SELECT count(*) FROM holdfast.entries").fetchone() == (0,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(url) as plain:
             plain.execute("CREATE TABLE holdfast.more (x text)")
+
+
+def test_a_role_that_may_not_change_the_schema_holds_nobody_up(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection
+):
+    """A newer release that starts before the owner has brought the schema up to date."""
+    make_schema(admin, SCHEMA_VERSION - 1)
+    admin.execute("CREATE ROLE app LOGIN")
+    for grant in GRANTS:
+        admin.execute(grant.encode())
+    with psycopg.connect(postgres_engine.url) as idle:
+        idle.execute("SELECT count(*) FROM holdfast.sessions")
+        begun_s = time.monotonic()
+        with pytest.raises(Refused, match="may not create them"):
+            holdfast.connect(role_url(postgres_engine, "app"))
+        assert time.monotonic() - begun_s < 1, "it waited for locks that it has no use for"
+
+
+def test_an_owner_without_superuser_rights_brings_a_schema_of_any_name_up_to_date(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection
+):
+    """Also by a role that is a member of the owner's."""
+    admin.execute("CREATE ROLE owner LOGIN; CREATE ROLE member LOGIN IN ROLE owner")
+    admin.execute("CREATE SCHEMA other AUTHORIZATION owner")
+    with psycopg.connect(role_url(postgres_engine, "owner")) as owner:
+        owner.execute(in_schema(MIGRATIONS[0], "other"))
+        owner.execute("INSERT INTO other.holdfast_schema (version) VALUES (1)")
+    with holdfast.connect(f"{role_url(postgres_engine, 'member')}?schema=other") as store:
+        assert store.append("s", say("x")).first == 1
+    versions = admin.execute("SELECT max(version) FROM other.holdfast_schema").fetchone()
+    assert versions == (SCHEMA_VERSION,)
 
 
 def test_a_standby_is_no_primary(postgres_engine: PostgresEngine, connect: OpenStore):

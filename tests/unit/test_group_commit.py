@@ -484,3 +484,31 @@ def test_a_cancelled_leader_leaves_the_way_free():
 
 def test_the_bound_of_a_look_is_far_below_what_a_person_notices():
     assert group_commit.LOOK_S <= 0.2
+
+
+def test_what_is_on_its_way_from_the_queue_to_the_engine_is_not_idle(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Otherwise `close` would close the engine under it."""
+    group, first = commit(), write()
+    group.enter(first)
+    group.enter(write())
+    begin, taken, looked = group._begin, threading.Event(), threading.Event()
+    said: list[bool] = []
+
+    def paused(leader: Write, mine: group_commit.Group) -> group_commit.Group:
+        taken.set()
+        looked.wait(0.2)  # that it is over is right: who looks has to wait
+        return begin(leader, mine)
+
+    def look() -> None:
+        assert taken.wait(10)
+        said.append(group.is_idle())
+        looked.set()
+
+    monkeypatch.setattr(group, "_begin", paused)
+    looking = threading.Thread(target=look)
+    looking.start()
+    group.leave(first, stay=True)
+    looking.join(10)
+    assert said == [False]

@@ -215,7 +215,8 @@ class GroupCommit:
 
     def is_idle(self) -> bool:
         """Whether nothing is under way, and nothing waits."""
-        return not self._under_way and not self._waiting
+        with self._changing:  # otherwise what is on its way from one to the other is in neither
+            return not self._under_way and not self._waiting
 
     def _begin(self, write: Write, group: Group) -> Group:
         """From now on its writes may reach the engine; those that have left it do not go along."""

@@ -122,6 +122,8 @@ def _migrate(link: Link, schema: str) -> None:
     if not there:
         link.execute(f'CREATE SCHEMA "{schema}"'.encode())
     if known:
+        if link.execute(in_schema(SQL["may_change"], schema)).fetchone() != (True,):
+            raise _not_allowed(schema)
         _keep_others_out(link, schema)
     for version in range(_version(link, schema) + 1 if known else 1, SCHEMA_VERSION + 1):
         link.execute(in_schema(MIGRATIONS[version - 1], schema))

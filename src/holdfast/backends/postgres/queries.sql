@@ -95,6 +95,10 @@ SELECT max(version) FROM {schema}.holdfast_schema
 -- Until the end of the transaction, so that it also works through a bouncer.
 SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(hashtext('holdfast migration'))
 
+-- name: may_change
+-- Asked before the locks: who may write may also wait for them, and holds up all who come after.
+SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = '{schema}.sessions'::regclass
+
 -- name: tables_lock
 SET LOCAL lock_timeout = '1s';
 LOCK TABLE {schema}.sessions, {schema}.messages, {schema}.keys IN ACCESS EXCLUSIVE MODE

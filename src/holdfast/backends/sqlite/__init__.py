@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from holdfast.backends.sqlite.address import read_address
-from holdfast.backends.sqlite.backend import AsyncSqliteBackend, SqliteBackend
+from holdfast.backends.sqlite.backend import SqliteBackend
+from holdfast.backends.sqlite.tasks import AsyncSqliteBackend, in_thread
 from holdfast.commands import Settings
 
 
@@ -16,4 +15,4 @@ def open_backend(asked: Settings) -> SqliteBackend:
 
 async def open_backend_async(asked: Settings) -> AsyncSqliteBackend:
     """The same for the async API; opening waits for a disk, so a thread does it."""
-    return AsyncSqliteBackend(await asyncio.to_thread(open_backend, asked))
+    return AsyncSqliteBackend(await in_thread(open_backend, asked))

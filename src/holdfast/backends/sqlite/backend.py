@@ -6,8 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,7 +23,7 @@ from holdfast.backends.sqlite.durability import (
     durability_on,
 )
 from holdfast.backends.sqlite.errors import BACKEND, mapped
-from holdfast.backends.sqlite.pool import READERS_MAX, Pool
+from holdfast.backends.sqlite.pool import Pool
 from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
@@ -182,8 +181,10 @@ class SqliteBackend(SqliteSetup):
         )
         self._thread: threading.Thread | None = None
         """Writes for tasks, so that no event loop waits for a disk."""
+        self._starting = threading.Lock()
         self._worker = ThreadWrite(None)
         self._handed_over: list[ServedWrite] = []
+        self._handed_over_again_s = 0.0
         self._looks = PerLoop(lambda: [0.0])
         """Until when a timer looks whether any write has waited too long."""
         self.durability = self._database.durability
@@ -191,8 +192,7 @@ class SqliteBackend(SqliteSetup):
 
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
-        if self._closed or self._process != os.getpid():
-            self._refuse()
+        self.check_usable()
         if not command.writes:
             return self._read(command)
         reply: R = self._group.run(ThreadWrite(Pending(command)), self._carry)
@@ -203,8 +203,7 @@ class SqliteBackend(SqliteSetup):
 
         Nothing waits for this call, so an interrupt at any point of it holds nobody up.
         """
-        if self._closed or self._process != os.getpid():
-            self._refuse()
+        self.check_usable()
         write = ServedWrite(Pending(command), asyncio.get_running_loop())
         self._group.enter(write)
         if self._looks.here()[0] < time.monotonic():
@@ -230,25 +229,36 @@ class SqliteBackend(SqliteSetup):
 
     def _call_worker(self) -> None:
         """Let the thread look for work; it is there from the first write on."""
-        if self._thread is None or not self._thread.is_alive():
-            # An interrupt may leave two of them, with a worker each: one serves at a time.
-            self._worker = worker = ThreadWrite(None)
+        if not self._has_thread() and not self._start_thread():
+            self._serve(ThreadWrite(None))  # no more threads: then the event loop has to wait
+        self._worker.wake()
+
+    def _has_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start_thread(self) -> bool:
+        """Whether it runs. The event loops of several threads may come at once."""
+        with self._starting:
+            if self._has_thread():
+                return True
+            # An interrupt may have left a thread that nobody knows: it ends when it is woken.
+            last, self._worker = self._worker, ThreadWrite(None)
+            last.wake()
             name = "holdfast-sqlite-writer"
             self._thread = threading.Thread(
-                target=self._work, args=(worker,), name=name, daemon=True
+                target=self._work, args=(self._worker,), name=name, daemon=True
             )
             try:
                 self._thread.start()
-            except RuntimeError:  # there can be no more threads: then the event loop has to wait
-                self._serve(worker)
-        self._worker.wake()
+            except RuntimeError:
+                return False
+        return True
 
     def _work(self, worker: ThreadWrite) -> None:
-        while not self._closed:
+        while not self._closed and self._worker is worker:
             self._serve(worker)
             if not worker.wait(LOOK_S if self._handed_over else -1):
-                handed_over, self._handed_over = self._handed_over, []
-                self._wake([write for write in handed_over if not write.future.done()])
+                self._wake(())
 
     def _serve(self, worker: ThreadWrite) -> None:
         try:
@@ -265,16 +275,25 @@ class SqliteBackend(SqliteSetup):
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whether any has waited too long: the thread itself may be stuck, with a disk."""
+        self._looks.here()[0] = 0.0
         late = self._group.give_up()
         wake_each(one for one in late if isinstance(one, ServedWrite) and one.loop is loop)
         if not self._group.is_idle():
             self._look_later(loop)
 
     def _wake(self, writes: Iterable[Write]) -> None:
-        """An event loop swallows an interrupt that comes while it hands them over: it is told again."""
-        handed_over = [write for write in self._handed_over if not write.future.done()]
-        handed_over += tell_loops(writes)
-        self._handed_over = [write for write in handed_over if not write.loop.is_closed()]
+        """An event loop swallows an interrupt that comes while it hands them over: it is told again.
+
+        One that does not run now is not: it has what it was told before, and would only keep more.
+        """
+        handed_over = [
+            one for one in self._handed_over if not (one.future.done() or one.loop.is_closed())
+        ]
+        now_s = time.monotonic()
+        if now_s - self._handed_over_again_s > LOOK_S:
+            self._handed_over_again_s = now_s
+            tell_loops(one for one in handed_over if one.loop.is_running())
+        self._handed_over = handed_over + tell_loops(writes)
 
     def _carry(self, writes: Sequence[Write]) -> None:
         pending: list[Pending] = [write.payload for write in writes]
@@ -387,6 +406,11 @@ class SqliteBackend(SqliteSetup):
             busy_timeout_s=self._busy_timeout_s,
         )
 
+    def check_usable(self) -> None:
+        """Raise `StoreClosed` if it is closed, or belongs to the process that forked this one."""
+        if self._closed or self._process != os.getpid():
+            self._refuse()
+
     def _refuse(self) -> None:
         if self._process != os.getpid():
             raise StoreClosed(
@@ -418,25 +442,3 @@ def _read_at_once(database: Database, command: Command[R]) -> R:
 def _size(pending: Pending) -> int:
     """Bytes that a write adds, nearly; what is no append counts little."""
     return sum(map(len, getattr(pending.command, "records", ())))
-
-
-class AsyncSqliteBackend(SqliteSetup):
-    """The same for tasks: writes queue for the writer's thread, reads run in a few threads."""
-
-    def __init__(self, backend: SqliteBackend) -> None:
-        self._backend = backend
-        self.path, self.file_system = backend.path, backend.file_system
-        self._threads = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="holdfast-sqlite-reader")
-        self.durability = backend.durability
-
-    def execute(self, command: Command[R]) -> Awaitable[R]:
-        """Carry out one command without holding up the event loop."""
-        if command.writes:
-            return self._backend.submit(command)
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads, self._backend.execute, command)
-
-    async def close(self) -> None:
-        """Finish what is queued, then close every connection."""
-        await asyncio.get_running_loop().run_in_executor(None, self._backend.close)
-        self._threads.shutdown(wait=False)
