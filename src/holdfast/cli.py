@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -237,35 +235,13 @@ def check(
     package.module:target, or a framework's such as openai-agents:sqlite. Exit 0 kept, 1 broken,
     2 wrong arguments, 3 unknown, 4 the kit failed.
     """
-    from holdfast.verify import card  # noqa: PLC0415
-    from holdfast.verify import check as kit  # noqa: PLC0415
-    from holdfast.verify.report import html  # noqa: PLC0415
-    from holdfast.verify.report import terminal as report  # noqa: PLC0415
-
-    if asked["seed"] is None:
-        asked["seed"] = secrets.randbelow(1_000_000)
-    given = {name: value for name, value in asked.items() if value is not None}
-    options = kit.CheckOptions(**given)
-    work = card.make_card if options.all_configs else kit.check
-    if report_file is not None:
-        html.ensure_ready()
-    for file in (json_file, report_file):
-        if file is not None:  # now, not after the whole check
-            terminal.ensure_writable(file)
-    report.open_with(options.shown, all_configs=options.all_configs)
     try:
-        with report.Live().running() as live:
-            result = work(options, live)
+        from holdfast.verify import check_command  # noqa: PLC0415 - the kit loads when used
+
+        ctx.exit(check_command.run(json_file, report_file, asked))
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)
-    report.show(result)
-    if json_file is not None:
-        terminal.write_file(iter([json.dumps(result.to_json(), indent=2)]), json_file)
-    if report_file is not None:
-        terminal.write_file(iter([html.render(result.to_json())]), report_file)
-        report.show_place(report_file)
-    ctx.exit(result.exit_code)
 
 
 @main.command()

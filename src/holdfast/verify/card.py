@@ -6,7 +6,6 @@ import contextlib
 import functools
 import random
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from holdfast.verify.engines.protocol import Killable, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.result import CheckResult
 from holdfast.verify.result_card import SURVIVES, Acked, Loss, Row, card_of, loss_of
+from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
 from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
@@ -132,7 +132,7 @@ def _on_one_engine(subject: Subject, row: Row, seed: int, rounds: int) -> str:
                 power="best" if row.fault == "power" else None,
             )
         )
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-card-")))
+        folder = stack.enter_context(scratch())
         work = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
         stack.callback(work.close)
         try:

@@ -7,12 +7,10 @@ import os
 import platform
 import secrets
 import shlex
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
@@ -33,7 +31,7 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
-from holdfast.verify.rundir import IN_MEMORY
+from holdfast.verify.rundir import IN_MEMORY, scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
@@ -130,7 +128,7 @@ def check(options: CheckOptions, watcher: Watcher) -> CheckResult:
     with contextlib.ExitStack() as stack:
         engine = _engine(options, stack, watcher)
         spec = _spec(options, engine, stack)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-check-")))
+        folder = stack.enter_context(scratch())
         context = ScenarioContext(
             spec=spec,
             engine=engine,

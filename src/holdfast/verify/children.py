@@ -18,12 +18,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
+from holdfast.errors import VerifyError
 from holdfast.linux import threads
 from holdfast.verify.instrument import Instrument, Launch
+from holdfast.verify.reaper import HELD_VARIABLE
 
 _CHUNK_BYTES: Final = 1 << 20
+_CHUNKS_MAX: Final = 64
+"""Of one taking: a pipe holds one at most, so this is all that a child which is gone has said."""
 _WORDS_MAX: Final = 4000
 
 
@@ -43,22 +48,42 @@ class Inbox:
         self.pipe = pipe
         self.ended = False
         """Whether nobody can say anything any more, and all that was said has been taken."""
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """Of a line that has not ended; in pieces, since to join them each time is quadratic."""
 
     def fileno(self) -> int:
         """Where it can be waited for."""
         return self.pipe
 
     def take(self) -> list[Any]:
-        """What was said since the last time; never waits."""
+        """What was said since the last time; never waits, nor for one who goes on talking."""
         said: list[Any] = []
         with contextlib.suppress(BlockingIOError):
-            while not self.ended:
+            for _ in range(_CHUNKS_MAX):
+                if self.ended:
+                    break
                 chunk = os.read(self.pipe, _CHUNK_BYTES)
                 self.ended = not chunk
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                said.extend(json.loads(line) for line in lines)
+                said += self._values(chunk)
         return said
+
+    def _values(self, chunk: bytes) -> list[Any]:
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest = []
+        self._rest.append(rest)
+        return [self._value(line) for line in lines]
+
+    def _value(self, line: bytes) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            self.ended = True  # what comes after it cannot be trusted either
+            raise VerifyError(
+                "a store under test wrote into a descriptor that is not its own, the pipe between "
+                f"the kit's processes: {line[:100]!r}"
+            ) from error
 
     def next(self, within_s: float) -> list[Any]:
         """What is said next, at least one line; nothing where none comes in time, or ever."""
@@ -71,9 +96,11 @@ class Inbox:
     def rest(self, within_s: float) -> list[Any]:
         """All that is said until the end, or in that time; see `ended`."""
         deadline = time.monotonic() + within_s
-        said = []
+        said: list[Any] = []
         while new := self.next(deadline - time.monotonic()):
             said += new
+            if time.monotonic() >= deadline:
+                break
         return said
 
     def close(self) -> None:
@@ -93,15 +120,20 @@ def is_readable(descriptor: int, within_s: float | None) -> bool:
 def start(
     module: str,
     *arguments: str,
+    folder: Path,
     log: IO[bytes],
     pass_fds: Sequence[int] = (),
     instruments: Iterable[Instrument] = (),
 ) -> subprocess.Popen[bytes]:
-    """A new process that runs a module of ours and finds all that this one can import."""
+    """A new process that runs a module of ours and finds all that this one can import.
+
+    It and all that it starts belong to the run directory which `folder` is, or lies in.
+    """
     path = os.pathsep.join(entry for entry in sys.path if entry)
     # numpy's linear algebra starts a thread for each further core when it is imported, and a
     # process that has threads cannot be forked.
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
+    environment[HELD_VARIABLE] = str(folder)
     launch = Launch((sys.executable, "-m", module, *arguments), environment).under(instruments)
     return subprocess.Popen(  # noqa: S603 - our own module
         launch.command,
@@ -161,16 +193,22 @@ class Child:
 
     def outcome(self, within_s: float) -> tuple[list[Any], int]:
         """All that it says and its exit code; killed where it does not end in time."""
-        said = self.inbox.rest(within_s)
-        code = self.end()
-        self.inbox.close()
+        deadline = time.monotonic() + within_s
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            said = self.inbox.rest(within_s)
+            # One that has closed its pipe may still have work to do, or hang.
+            is_readable(pidfd, deadline - time.monotonic())
+        finally:
+            os.close(pidfd)
+            code = self.end()
+            self.inbox.close()
         return said, code
 
     def end(self) -> int:
-        """Its exit code; it is killed if it may still have something to say."""
+        """Its exit code; it is killed if it still runs."""
         if self._code is None:
-            if not self.inbox.ended:
-                os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)  # it changes nothing about one that is leaving
             _, status = os.waitpid(self.pid, 0)
             self._code = os.waitstatus_to_exitcode(status)
         return self._code

@@ -18,6 +18,7 @@ import os
 import select
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Iterable
@@ -89,7 +90,8 @@ def _belongs(pid: int, run_dir: str) -> bool:
     at = working_dir(pid)
     if at is not None and is_within(at, run_dir):
         return True
-    return os.fsencode(f"{HELD_VARIABLE}={run_dir}") in environment(pid)
+    words = (os.fsdecode(word).partition("=") for word in environment(pid))
+    return any(name == HELD_VARIABLE and is_within(held, run_dir) for name, _, held in words)
 
 
 def clear(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:
@@ -145,12 +147,20 @@ def sweep(root: str) -> None:
     """Clear the run directories in `root` whose owner, and its reaper, died.
 
     The owner is in the directory's name, with its pid namespace: what another container
-    left in a shared directory is not ours to judge.
+    left in a shared directory is not ours to judge. Nor is what another user put there: in it
+    may be a pid file that names a living server's shared memory.
     """
     with contextlib.suppress(OSError):
         for entry in os.scandir(root):
-            if entry.name.startswith(DIR_PREFIX) and _is_orphan(entry.name):
+            if entry.name.startswith(DIR_PREFIX) and _is_ours(entry) and _is_orphan(entry.name):
                 clear(entry.path)
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):  # its owner removes it at this moment
+        found = entry.stat(follow_symlinks=False)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
 
 
 def owner_name(pid: int) -> str:
@@ -162,7 +172,7 @@ def owner_name(pid: int) -> str:
 
 def _is_orphan(name: str) -> bool:
     parts = name.removeprefix(DIR_PREFIX).split("-")
-    if len(parts) != 4 or parts[0] != pid_namespace():  # noqa: PLR2004
+    if len(parts) != 4 or parts[0] != pid_namespace() or not parts[1].isdecimal():  # noqa: PLR2004
         return False
     process = read_process(int(parts[1]))
     return process is None or process.started != parts[2]

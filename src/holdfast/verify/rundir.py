@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -61,6 +63,20 @@ class RunDir:
     def environment(self) -> dict[str, str]:
         """Our environment, with the word that ties a process to this directory."""
         return {**os.environ, reaper.HELD_VARIABLE: str(self.path)}
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for jobs, logs and histories of this run; only we can look inside.
+
+    A job may name a password. Processes that were started with it as `folder` end with it.
+    """
+    run_dir = RunDir(Path(tempfile.gettempdir()))
+    try:
+        run_dir.path.chmod(0o700)
+        yield run_dir.path
+    finally:
+        run_dir.clear()
 
 
 def cache_dir() -> Path:

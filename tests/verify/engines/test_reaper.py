@@ -218,3 +218,26 @@ def test_a_process_that_left_its_parent_is_found_by_its_directory(tmp_path: Path
     assert is_gone(int(told.stdout))
     assert not run_dir.path.exists()
     assert str(run_dir.path) not in _reaper._lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder to another user")
+def test_what_somebody_else_put_there_is_not_swept(tmp_path: Path) -> None:
+    """In a directory that all users share: names that are none, links, and folders of others."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    dead = reaper.owner_name(process.pid)
+    process.wait()
+    space, pid, _ = dead.split("-")
+    odd = tmp_path / f"{reaper.DIR_PREFIX}{space}-x{pid}-0-1"
+    link = tmp_path / f"{reaper.DIR_PREFIX}{dead}-2"
+    foreign = tmp_path / f"{reaper.DIR_PREFIX}{dead}-3"
+    ours = tmp_path / f"{reaper.DIR_PREFIX}{dead}-4"
+    home = tmp_path / "home"
+    for folder in (odd, foreign, ours, home):
+        folder.mkdir()
+    link.symlink_to(home)
+    (foreign / "data").mkdir()
+    (foreign / "data" / "postmaster.pid").write_text("\n" * 6 + "1 2147483647\n")
+    os.chown(foreign, 65534, 65534)
+    reaper.sweep(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == sorted([odd, link, foreign, home])
+    assert list(foreign.iterdir())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.errors import VerifyError
 from holdfast.linux import is_gone, open_files
 from holdfast.verify.children import Child, Inbox, send
 
@@ -85,4 +86,75 @@ def test_closed_it_hears_nothing_and_says_so(pipe: tuple[Inbox, int]):
     inbox.close()
     assert inbox.ended
     assert inbox.take() == []
+    os.close(theirs)
+
+
+def test_one_that_closes_its_pipe_and_hangs_is_killed_in_time():
+    def work(_: object) -> None:
+        os.closerange(3, 4096)  # as a daemon does
+        signal.pause()
+
+    # Its alarm ends the child where the parent does not, and the test fails without hanging.
+    assert Child(work, life_s=20.0).outcome(0.5) == ([], -signal.SIGKILL)
+
+
+def test_one_that_never_stops_talking_is_killed_in_time():
+    def work(say: Callable[[object], None]) -> None:
+        while True:
+            say("x")
+
+    began = time.monotonic()
+    child = Child(work, life_s=20.0)
+    said, code = child.outcome(0.5)
+    assert code == -signal.SIGKILL
+    assert time.monotonic() - began < 10.0
+    assert set(said) == {"x"}
+
+
+def test_a_taking_ends_while_somebody_writes_on(pipe: tuple[Inbox, int], monkeypatch):
+    """However fast a child is: here whatever is read is there again at once."""
+    inbox, theirs = pipe
+    read = os.read
+
+    def refilled(descriptor: int, count: int) -> bytes:
+        os.write(theirs, b"1\n" * 100)
+        return read(descriptor, count)
+
+    monkeypatch.setattr(os, "read", refilled)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 5.0)
+    try:
+        assert set(inbox.take()) == {1}
+        assert set(inbox.rest(0.1)) == {1}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    os.close(theirs)
+
+
+def test_the_work_of_a_long_line_grows_with_its_length(pipe: tuple[Inbox, int]):
+    """Not with its square: a line of 60 MB took more than a minute."""
+    inbox, theirs = pipe
+
+    def processor_s(pieces: int) -> float:
+        began = time.process_time()
+        for _ in range(pieces):
+            os.write(theirs, b"1" * 60_000)
+            inbox.take()
+        return time.process_time() - began
+
+    first_s = min(processor_s(100) for _ in range(3))
+    processor_s(400)
+    assert min(processor_s(100) for _ in range(3)) < 5 * first_s + 0.02
+    os.close(theirs)
+
+
+def test_what_is_no_line_of_ours_is_told_once_and_the_rest_is_not_heard(pipe: tuple[Inbox, int]):
+    """A store that writes into descriptors that are not its own."""
+    inbox, theirs = pipe
+    os.write(theirs, b'{"a": 1}\ngarbage\n{"b": 2}\n')
+    with pytest.raises(VerifyError, match="garbage"):
+        inbox.take()
+    assert inbox.ended
+    assert inbox.take() == inbox.rest(0.0) == []
     os.close(theirs)

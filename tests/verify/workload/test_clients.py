@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.errors import VerifyError
+from holdfast.linux import is_gone
 from holdfast.verify.engines import Pausable, start_engine
 from holdfast.verify.faults import tree
 from holdfast.verify.history import Header, read_history
@@ -202,3 +204,21 @@ def test_a_client_is_a_process_of_its_own(clients: ClientPool):
     # Only the parent holds the other end of its leash: when that is gone, it ends.
     client.stop()
     assert clients.until(lambda: not client.alive)
+
+
+def test_without_its_fork_server_a_client_is_ended_and_no_other_is_forked(tmp_path: Path):
+    with ExitStack() as stack:
+        spec = TargetSpec("sqlite", engine=view_of(stack.enter_context(start_engine("sqlite"))))
+        fork_server = open_fork_server(["holdfast.backends.sqlite"], tmp_path)
+        assert fork_server is not None
+        stack.enter_context(fork_server)
+        pool = ClientPool(
+            spec, tmp_path, name="test", seed=1, bounds=BOUNDS, fork_server=fork_server
+        )
+        with pool:
+            started = pool.start(2)
+            fork_server._process.kill()
+            fork_server._process.wait()
+            with pytest.raises(VerifyError, match="has ended"):
+                pool.start(1)
+        assert [is_gone(client.process.pid) for client in started] == [True, True]

@@ -29,6 +29,9 @@ from holdfast.verify.workload import jobs
 _REQUEST_BYTES: Final = 1 << 16
 _READY_TIMEOUT_S: Final = 30.0
 _END_TIMEOUT_S: Final = 10.0
+_GONE: Final = "the process of which clients are forked has ended, or does not answer"
+UNSEEN: Final = 255
+"""The exit code of a client whose parent, the fork server, ended before it: nobody can know it."""
 
 
 @contextlib.contextmanager
@@ -64,14 +67,17 @@ class Forked:
 
     def kill(self) -> None:
         """SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, 9)
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and is_readable(self._pidfd, timeout):
             with _undisturbed():
                 # Until it is asked for, it stays a zombie: its number is nobody else's.
-                self.returncode = self._fork_server.exit_code(self.pid)
+                try:
+                    self.returncode = self._fork_server.exit_code(self.pid)
+                except VerifyError:
+                    self.returncode = UNSEEN
                 os.close(self._pidfd)
         return self.returncode
 
@@ -87,17 +93,17 @@ class ForkServer(Block):
         with _undisturbed():
             leash, mine = os.pipe()
             try:
-                fds = array.array("i", [leash, pipe, log])
-                words = json.dumps({"fork": str(job_file)}).encode()
-                self._link.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                pid = self._ask({"fork": str(job_file)}, [leash, pipe, log])["pid"]
+            except VerifyError:
+                os.close(mine)
+                raise
             finally:
                 os.close(leash)
-            return Forked(self, self._answer()["pid"], os.fdopen(mine, "wb"))
+            return Forked(self, pid, os.fdopen(mine, "wb"))
 
     def exit_code(self, pid: int) -> int:
         """Of one that has ended; the fork server is its parent."""
-        self._link.send(json.dumps({"wait": pid}).encode())
-        code: int = self._answer()["code"]
+        code: int = self._ask({"wait": pid})["code"]
         return code
 
     def close(self) -> None:
@@ -108,10 +114,21 @@ class ForkServer(Block):
         self._process.kill()
         self._process.communicate()
 
+    def _ask(self, question: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        try:
+            self._link.sendmsg([json.dumps(question).encode()], [rights] if fds else [])
+        except OSError as error:
+            raise VerifyError(_GONE) from error
+        return self._answer()
+
     def _answer(self) -> dict[str, Any]:
-        words = self._link.recv(_REQUEST_BYTES)
+        try:
+            words = self._link.recv(_REQUEST_BYTES)
+        except OSError as error:
+            raise VerifyError(_GONE) from error
         if not words:
-            raise VerifyError("the process of which clients are forked has ended")
+            raise VerifyError(_GONE)
         answer: dict[str, Any] = json.loads(words)
         return answer
 
@@ -126,10 +143,11 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, (folder / "fork-server.log").open("wb") as log:
         fds = (theirs.fileno(),)
-        process = start(__name__, str(fds[0]), str(modules_file), log=log, pass_fds=fds)
+        words = (str(fds[0]), str(modules_file))
+        process = start(__name__, *words, folder=folder, log=log, pass_fds=fds)
     fork_server = ForkServer(process, mine)
     mine.settimeout(_READY_TIMEOUT_S)
-    with contextlib.suppress(OSError, VerifyError):
+    with contextlib.suppress(VerifyError):
         if fork_server._answer()["ready"]:  # noqa: SLF001 - of this module
             return fork_server
     process.kill()

@@ -60,7 +60,12 @@ class ClientProcess:
             with self._log.open("wb") as log:
                 self.process: Forked | subprocess.Popen[bytes] = (
                     start(
-                        _JOBS, str(job_file), log=log, pass_fds=(theirs,), instruments=instruments
+                        _JOBS,
+                        str(job_file),
+                        folder=folder,
+                        log=log,
+                        pass_fds=(theirs,),
+                        instruments=instruments,
                     )
                     if fork_server is None or instruments
                     else fork_server.fork(job_file, theirs, log.fileno())

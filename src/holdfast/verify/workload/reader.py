@@ -61,6 +61,9 @@ class Reader(Block):
         assert process.stdin is not None  # noqa: S101 - a pipe
         if not self._ready:  # how long Python takes to start says nothing about the store
             self._ready = bool(self._inbox.next(_READY_TIMEOUT_S))
+            if not self._ready:  # it would not read the question, and its greeting is no answer
+                self.close()
+                return Answer([], unknown="the process that opens the store did not start")
         with contextlib.suppress(BrokenPipeError):
             question = {"spec": spec.to_json(), "sessions": list(sessions)}
             send(process.stdin.fileno(), question)
@@ -87,7 +90,9 @@ class Reader(Block):
         self._ready = False
         try:
             with self._log.open("ab") as log:
-                self._process = start(__name__, str(theirs), log=log, pass_fds=(theirs,))
+                self._process = start(
+                    __name__, str(theirs), folder=self._log.parent, log=log, pass_fds=(theirs,)
+                )
         finally:
             os.close(theirs)
 
