@@ -36,6 +36,10 @@ _FORMS = (
     ),
     rf"{_WHAT}; forget \d+ ended after read \d+ began, so no later read can tell whether it was lost",
     (
+        rf"{_WHAT}; forget \d+ was not acknowledged and may have taken effect after read \d+ began, "
+        r"so no later read can tell whether it was lost"
+    ),
+    (
         rf"{_WHAT}, but (?:the later )?read \d+ shows it"
         r"(?:: [\d.]+ ms stale(?:, read by (?:its own writer|another client))?)?"
     ),
@@ -168,7 +172,12 @@ class _Look:
         return self.row(read) == [] and self.history.header.ttl_s is not None
 
     def forget_after(self, forget: str, read: str) -> bool:
-        return self.op(forget, "forget").completed_ns >= self.op(read, "history").invoked_ns
+        op = self.op(forget, "forget")
+        return op.status == "ok" and op.completed_ns >= self.op(read, "history").invoked_ns
+
+    def open_forget_after(self, forget: str, read: str) -> bool:
+        op = self.op(forget, "forget")
+        return op.status == "info" and op.completed_ns >= self.op(read, "history").invoked_ns
 
     def again(self, message: str, read: str, later: str, other: str) -> bool:
         one, two = self.op(read, "history"), self.op(other, "history")
@@ -391,6 +400,11 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ),
     ("shows nothing", r"began shows it: read (\d+) shows nothing", _Look.shows_nothing),
     ("a forget after", r"; forget (\d+) ended after read (\d+) began", _Look.forget_after),
+    (
+        "a forget that may be after",
+        r"; forget (\d+) was not acknowledged and may have taken effect after read (\d+) began",
+        _Look.open_forget_after,
+    ),
     ("again", rf"{_ABOUT}, but (the later )?read (\d+) shows it", _Look.again),
     ("stale by", rf"^{_IT}.*: ([\d.]+) ms stale(?:, read by (.*))?$", _Look.stale_ms),
     (

@@ -16,6 +16,7 @@ from holdfast.verify.history import History
 from holdfast.verify.judge import Verdict, judge
 from holdfast.verify.judge.command import render, to_json
 from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
+from tests.verify.judge.oracle import NEVER_NS
 from tests.verify.judge.random_histories import random_ops, to_history
 from tests.verify.judge.sentences import untrue
 from tests.verify.judge.writing import append, forget, named, read, roots
@@ -167,3 +168,38 @@ def test_two_defects_are_two_roots() -> None:
     result = judge(to_history(ops))
 
     assert {anomaly.promise for anomaly in roots(result)} == {"exactly-once", "durable"}
+
+
+def test_a_forget_that_nobody_acknowledged_is_not_said_to_have_ended() -> None:
+    history = to_history(
+        [
+            append(1, 10, 20, "a"),
+            read(2, 30, 40),
+            forget(3, 50, NEVER_NS, status="info"),
+            read(4, 60, 70),
+        ]
+    )
+
+    sentences = [anomaly.because for anomaly in judge(history).anomalies]
+
+    assert sentences
+    assert not [sentence for sentence in sentences if "forget 3 ended" in sentence]
+
+
+def test_what_came_back_after_a_forget_is_not_said_to_be_shown_by_no_later_read() -> None:
+    history = to_history(
+        [
+            append(1, 10, 20, "a"),
+            read(2, 30, 40),
+            read(3, 41, 45),
+            forget(4, 50, 60),
+            read(5, 70, 80, "a"),
+            read(6, 90, 100),
+        ]
+    )
+
+    anomalies = judge(history).anomalies
+
+    assert anomalies
+    assert not [a for a in anomalies if "no read that ended after" in a.because]
+    assert [clause for a in anomalies for clause in untrue(history, a)] == []

@@ -77,6 +77,8 @@ def _missing(facts: Facts, read: Read, appends: list[Append]) -> list[_Missing]:
             break
         if append in shown or (read.cut and append.inv <= first_ns):
             continue
+        if not read.back.isdisjoint(append.ids):
+            continue
         if not read.cut and facts.forget_between(facts.last_seen_ns(append), first_ns):
             continue
         later = newest if newest is not None and facts.known_ns(append) < newest.inv else None
@@ -101,7 +103,7 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     forget = facts.forgotten_before(missing.append, read)
     if forget is not None and _report_half_forgotten(facts, missing, found):
         return
-    shows = [r for r in facts.shown_by.get(missing.append, []) if r.comp > read.inv]
+    shows = facts.shown_after(missing.append, read.inv)
     also = _also(facts, missing)
     spare = (missing.append.number, *_spare(facts, missing))
     again = max(shows, key=lambda r: r.inv, default=None)
@@ -210,10 +212,12 @@ def _report_late(
     lean: str,
 ) -> None:
     read, forget = missing.read, facts.forget_after(missing.read)
-    number = None if forget is None else forget.number
+    if forget is None:
+        return
+    ended = "ended" if forget.certain else "was not acknowledged and may have taken effect"
     because = (
-        f"{_what(facts, missing)}; forget {number} ended after read {read.number} began, so no "
-        "later read can tell whether it was lost"
+        f"{_what(facts, missing)}; forget {forget.number} {ended} after read {read.number} began, "
+        "so no later read can tell whether it was lost"
     )
     name = "stale" if missing.beyond is None else "hole"
     found.add(
@@ -232,7 +236,9 @@ def _report_again(
     lean: str,
 ) -> None:
     read, append = missing.read, missing.append
-    missing = replace(missing, message=_shown_by(append, missing.sight.ids, again.ids))
+    missing = replace(
+        missing, message=_shown_by(append, missing.sight.ids, (*again.ids, *again.back))
+    )
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
     if missing.beyond is not None:

@@ -44,6 +44,8 @@ class Read:
     process: int | str | None
     whole_by: int | None = None
     """The other read that proves that nothing stood before the first, where the limit hid it."""
+    back: frozenset[str] = frozenset()
+    """What it shows besides `ids` although a forget took it away: it can stand anywhere."""
 
 
 @dataclass(slots=True, eq=False)

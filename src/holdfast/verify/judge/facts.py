@@ -37,6 +37,7 @@ class Facts:
             self.rows[read] = row
             for append in row:
                 self.shown_by.setdefault(append, []).append(read)
+        self._came_back = [read for read in case.reads if read.back]
         self._first_shown = {
             append: min(reads, key=lambda read: read.comp)
             for append, reads in self.shown_by.items()
@@ -68,6 +69,15 @@ class Facts:
         """Whether a read that ended before that time shows it: no ack has to be believed."""
         read = self._first_shown.get(append)
         return read is not None and read.comp < time_ns
+
+    def shown_after(self, append: Append, time_ns: int) -> list[Read]:
+        """The reads that ended after that time and show it, in its place or come back."""
+        shows = [read for read in self.shown_by.get(append, []) if read.comp > time_ns]
+        return shows + [
+            read
+            for read in self._came_back
+            if read.comp > time_ns and not read.back.isdisjoint(append.ids)
+        ]
 
     def last_seen_ns(self, append: Append) -> int:
         """Until when it was certainly there: it began, and no read that began later shows it."""

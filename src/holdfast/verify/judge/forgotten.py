@@ -17,7 +17,7 @@ def may_be_forgotten(case: Case, append: Append, read: Read) -> bool:
 def check_forgotten(case: Case, found: Findings) -> None:
     """Report messages shown although a forget began after they were known and ended before.
 
-    Afterwards the reads no longer hold them: what came back can stand anywhere.
+    Afterwards they are no longer among the ids of the reads: what came back can stand anywhere.
     """
     forgets = sorted((f for f in case.forgets if f.certain), key=lambda forget: forget.inv)
     if not forgets:
@@ -33,8 +33,8 @@ def check_forgotten(case: Case, found: Findings) -> None:
                 _report(case, read, message, known[message], soonest[at], found)
                 back.append(message)
         if back:
-            gone = set(back)
-            read.ids = tuple(message for message in read.ids if message not in gone)
+            read.back = frozenset(back)
+            read.ids = tuple(message for message in read.ids if message not in read.back)
 
 
 def _sooner(one: Forget, other: Forget) -> Forget:
