@@ -37,9 +37,28 @@ def check_absence(facts: Facts, found: Findings) -> None:
     appends = sorted(facts.case.appends, key=facts.known_ns)
     lacking = {read: _missing(facts, read, appends) for read in facts.case.reads}
     windows = _wrong_windows(facts, lacking)
+    reported: set[object] = set()
     for read in sorted(facts.case.reads, key=lambda read: read.inv):
         for missing in lacking[read]:
-            _report(facts, missing, found, "snapshot" if read in windows else "")
+            lean = "snapshot" if read in windows else ""
+            kind = (missing.append, lean, *_kind(facts, missing))
+            # Of one kind the first is kept: a long session has as many as messages times reads.
+            if facts.case.forgets or kind not in reported:
+                reported.add(kind)
+                _report(facts, missing, found, lean)
+
+
+def _kind(facts: Facts, missing: _Missing) -> tuple[object, ...]:
+    """What decides under which names it is reported, where nothing was forgotten."""
+    read = missing.read
+    shown = facts.shown_by.get(missing.append, [])
+    again = [] if not shown else facts.shown_after(missing.append, read.inv)
+    late = None if not again else max(r.inv for r in again) > read.comp
+    seen = bool(shown) and facts.shown_before(missing.append, read.inv)
+    return (
+        missing.message, missing.beyond is None, missing.later is None, late, bool(seen), read.cut,
+        read.limit is None, bool(facts.rows[read]),
+    )  # fmt: skip
 
 
 def _wrong_windows(facts: Facts, lacking: dict[Read, list[_Missing]]) -> set[Read]:
