@@ -34,7 +34,7 @@ _FORMS = (
         rf"{_WHAT}, and no read that ended after read \d+ began shows it"
         r"(?:: read \d+ shows nothing, the whole session is gone before its time)?"
     ),
-    rf"{_WHAT}; forget \d+ ended after read \d+ began, so no later read can tell whether it was lost",
+    rf"{_WHAT}; forget \d+ (?:ended|may have taken effect) after read \d+ began, so no later read can tell whether it was lost",
     (
         rf"{_WHAT}, but (?:the later )?read \d+ shows it"
         r"(?:: [\d.]+ ms stale(?:, read by (?:its own writer|another client))?)?"
@@ -167,8 +167,10 @@ class _Look:
     def shows_nothing(self, read: str) -> bool:
         return self.row(read) == [] and self.history.header.ttl_s is not None
 
-    def forget_after(self, forget: str, read: str) -> bool:
-        return self.op(forget, "forget").completed_ns >= self.op(read, "history").invoked_ns
+    def forget_after(self, forget: str, how: str, read: str) -> bool:
+        op = self.op(forget, "forget")
+        status = "ok" if how == "ended" else "info"
+        return op.status == status and op.completed_ns >= self.op(read, "history").invoked_ns
 
     def again(self, message: str, read: str, later: str, other: str) -> bool:
         one, two = self.op(read, "history"), self.op(other, "history")
@@ -390,7 +392,11 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
         _Look.no_later_read,
     ),
     ("shows nothing", r"began shows it: read (\d+) shows nothing", _Look.shows_nothing),
-    ("a forget after", r"; forget (\d+) ended after read (\d+) began", _Look.forget_after),
+    (
+        "a forget after",
+        r"; forget (\d+) (ended|may have taken effect) after read (\d+) began",
+        _Look.forget_after,
+    ),
     ("again", rf"{_ABOUT}, but (the later )?read (\d+) shows it", _Look.again),
     ("stale by", rf"^{_IT}.*: ([\d.]+) ms stale(?:, read by (.*))?$", _Look.stale_ms),
     (

@@ -44,6 +44,7 @@ BAD: dict[str, tuple[int, list[bytes]]] = {
     "an empty line": (3, [HEADER, INVOKE, b"", ACK]),
     "two values on a line": (2, [HEADER, INVOKE + INVOKE]),
     "blanks": (2, [HEADER, b" " * 1_000_000]),
+    "two lines, each wrong in its own way": (2, [HEADER, ACK, b"{"]),
     "nothing": (1, []),
     "zeros": (1, [b"\0" * 1000]),
 }

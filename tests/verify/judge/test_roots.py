@@ -16,6 +16,7 @@ from holdfast.verify.history import History
 from holdfast.verify.judge import Verdict, judge
 from holdfast.verify.judge.command import render, to_json
 from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
+from tests.verify.judge.oracle import NEVER_NS
 from tests.verify.judge.random_histories import random_ops, to_history
 from tests.verify.judge.sentences import untrue
 from tests.verify.judge.writing import append, forget, named, read, roots
@@ -167,3 +168,29 @@ def test_two_defects_are_two_roots() -> None:
     result = judge(to_history(ops))
 
     assert {anomaly.promise for anomaly in roots(result)} == {"exactly-once", "durable"}
+
+
+def test_what_was_missing_before_and_after_a_forget_that_did_not_happen_is_lost() -> None:
+    """The read after a forget of unknown outcome shows what is older, so it tells that it is gone."""
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+        forget(4, 7, NEVER_NS, status="info"), read(5, 9, 10, "a"),
+        forget(6, 11, 12), read(7, 13, 14),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_a_forget_of_unknown_outcome_is_never_said_to_have_ended() -> None:
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+        forget(4, 7, NEVER_NS, status="info"),
+    ]  # fmt: skip
+
+    history = to_history(ops)
+    [stale] = roots(judge(history))
+
+    assert "forget 4 may have taken effect after read 3 began" in stale.because
+    assert untrue(history, stale) == []

@@ -196,7 +196,7 @@ def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
         r.inv > read.comp
         and append not in facts.rows[r]
         and not r.cut
-        and not facts.forget_between(read.inv, r.comp)
+        and not facts.forgotten_between(read.inv, r)
         for r in facts.case.reads
     )
 
@@ -211,10 +211,10 @@ def _report_late(
 ) -> None:
     read, forget = missing.read, facts.forget_after(missing.read)
     number = None if forget is None else forget.number
-    because = (
-        f"{_what(facts, missing)}; forget {number} ended after read {read.number} began, so no "
-        "later read can tell whether it was lost"
-    )
+    ended = f"forget {number} ended after read {read.number} began"
+    if forget is not None and not forget.certain:
+        ended = f"forget {number} may have taken effect after read {read.number} began"
+    because = f"{_what(facts, missing)}; {ended}, so no later read can tell whether it was lost"
     name = "stale" if missing.beyond is None else "hole"
     found.add(
         name, missing.message, missing.witness, because,
