@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +68,21 @@ def test_what_is_no_history_is_refused_by_its_line(
         judge_file(path)
 
     assert refused.value.line == line
+
+
+def test_a_terminal_that_knows_ascii_only_gets_the_verdict_too(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(
+        b"".join(t + b"\n" for t in [HEADER, INVOKE, ACK, ASK, answer('["å"]'.encode())])
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli import main; main()", "judge", str(path)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert rb"shows '\xe5'" in done.stdout
