@@ -138,7 +138,8 @@ def show_engines(found: Iterable[Found], as_json: bool) -> None:
 
 def show_verdict(words: str, verdict: dict[str, Any], json_file: Path | None) -> None:
     """A verdict in words, and whole in a file where one was named."""
-    print(_printable(words))
+    encoding = sys.stdout.encoding or "utf-8"  # of a terminal that may know ASCII only
+    print(_printable(words).encode(encoding, "backslashreplace").decode(encoding))
     if json_file is not None:
         write_file(iter([json.dumps(verdict, indent=2)]), json_file)
 

@@ -189,21 +189,20 @@ def numbered(blocks: Iterator[tuple[int, bytes]], decode: Decoder) -> Iterator[t
             lines = decode.many(block)
         except (ValueError, RecursionError):
             lines = []
-        if len(lines) != block.count(b"\n"):
-            # A bad line, an empty one, or two values on one: only one by one tells which.
-            lines = _one_by_one(first, block, decode)
-        yield from enumerate(lines, first)
+        whole = len(lines) == block.count(b"\n")
+        # A bad line, an empty one, or two values on one: only one by one tells which.
+        yield from enumerate(lines if whole else _one_by_one(first, block, decode), first)
 
 
-def _one_by_one(first: int, block: bytes, decode: Decoder) -> list[Line]:
+def _one_by_one(first: int, block: bytes, decode: Decoder) -> Iterator[Line]:
+    """Each line as it is asked for: whoever asks may refuse one before the bad one is reached."""
     texts = block.split(b"\n")
     finished = texts[-1] == b""
-    lines = []
     for number, text in enumerate(texts[:-1] if finished else texts, first):
         try:
-            lines.append(decode.one(text))
+            line = decode.one(text)
         except (ValueError, RecursionError) as error:
             half = not finished and number == first + len(texts) - 1
             what = "half written, its end is missing" if half else "not an event of a history"
             raise NotAHistory(f"{what}: {error}", line=number) from error
-    return lines
+        yield line

@@ -14,6 +14,8 @@ from holdfast.verify.promises import ALWAYS_JUDGED, BY_ID
 EXIT_CODES: Final = {Verdict.KEPT: 0, Verdict.BROKEN: 1, Verdict.UNKNOWN: 3}
 ANOMALIES_MAX: Final = 50
 """So many are kept for each promise; their number is told whole."""
+LASTING: Final = frozenset({"disk", "network", "connections"})
+"""Faults that go on while clients work: what was written meanwhile met them, though none began."""
 _WORST_FIRST: Final = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
 
 
@@ -155,7 +157,7 @@ def _needs(finding: Finding) -> int:
     if not {"lines", "states_broken"}.isdisjoint(finding.evidence):
         return 1
     first: Mapping[str, Any] = next(iter(finding.anomalies), {})
-    return 0 if first.get("faults") == [] else 2
+    return 0 if first.get("faults") == [] and first.get("fault") not in LASTING else 2
 
 
 def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:

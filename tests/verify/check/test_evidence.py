@@ -59,6 +59,17 @@ def test_a_scenario_with_many_anomalies_does_not_hide_those_of_another():
     assert one.evidence["anomalies"] == 2 * ANOMALIES_MAX + 1
 
 
+def test_a_full_disk_is_a_fault_for_what_was_written_while_it_was_full():
+    full = ({"scenario": "disk-full", "fault": "disk", "faults": []},)
+    calm: tuple[dict[str, Any], ...] = ({"scenario": "concurrency", "fault": None, "faults": []},)
+    findings = [
+        Finding("durable", Verdict.BROKEN, "while the disk was full", "disk-full", {}, full),
+        Finding("durable", Verdict.BROKEN, "without any fault", "concurrency", {}, calm),
+    ]
+    one = combine(["durable"], {}, findings)["durable"]
+    assert one.because.startswith("without any fault")
+
+
 def test_what_is_written_reads_like_a_conversation_and_names_its_message():
     asked, answered = plan.message("c1.7.0"), plan.message("c1.7.1")
     assert (asked["role"], answered["role"]) == ("user", "assistant")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,7 @@ BAD: dict[str, tuple[int, list[bytes]]] = {
     "an empty line": (3, [HEADER, INVOKE, b"", ACK]),
     "two values on a line": (2, [HEADER, INVOKE + INVOKE]),
     "blanks": (2, [HEADER, b" " * 1_000_000]),
+    "two lines, each wrong in its own way": (2, [HEADER, ACK, b"{"]),
     "nothing": (1, []),
     "zeros": (1, [b"\0" * 1000]),
 }
@@ -64,3 +68,21 @@ def test_what_is_no_history_is_refused_by_its_line(
         judge_file(path)
 
     assert refused.value.line == line
+
+
+def test_a_terminal_that_knows_ascii_only_gets_the_verdict_too(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(
+        b"".join(t + b"\n" for t in [HEADER, INVOKE, ACK, ASK, answer('["å"]'.encode())])
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli import main; main()", "judge", str(path)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert rb"shows '\xe5'" in done.stdout

@@ -203,3 +203,32 @@ def test_what_came_back_after_a_forget_is_not_said_to_be_shown_by_no_later_read(
     assert anomalies
     assert not [a for a in anomalies if "no read that ended after" in a.because]
     assert [clause for a in anomalies for clause in untrue(history, a)] == []
+
+
+def test_what_was_missing_before_and_after_a_forget_that_did_not_happen_is_lost() -> None:
+    """The read after a forget of unknown outcome shows what is older, so it tells that it is gone."""
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+        forget(4, 7, NEVER_NS, status="info"), read(5, 9, 10, "a"),
+        forget(6, 11, 12), read(7, 13, 14),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_a_forget_of_unknown_outcome_is_never_said_to_have_ended() -> None:
+    ops = [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+        forget(4, 7, NEVER_NS, status="info"),
+    ]  # fmt: skip
+
+    history = to_history(ops)
+    [stale] = roots(judge(history))
+
+    assert (
+        "forget 4 was not acknowledged and may have taken effect after read 3 began"
+        in stale.because
+    )
+    assert untrue(history, stale) == []

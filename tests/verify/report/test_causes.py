@@ -49,6 +49,7 @@ SQLITE = on("sqlite", "default")
             "confirmed",
         ),
         (on("redis", "aof-always"), anomaly("lost", "connections"), "swallowed", "error"),
+        (SQLITE, anomaly("rollback", fault="disk"), "swallowed", "error"),
         (SQLITE, anomaly("rollback"), "the store itself dropped it", "Append instead"),
         (SQLITE, anomaly("lost", "power"), "synchronous level", "its directory"),
         ({"engine": None}, anomaly("lost", "power-explore"), "was not synced", "fsync"),

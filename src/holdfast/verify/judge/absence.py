@@ -217,7 +217,7 @@ def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
         r.inv > read.comp
         and append not in facts.rows[r]
         and not r.cut
-        and not facts.forget_between(read.inv, r.comp)
+        and not facts.forgotten_between(read.inv, r)
         for r in facts.case.reads
     )
 

@@ -45,10 +45,12 @@ class Facts:
         self._last_seen = {
             append: max(read.inv for read in reads) for append, reads in self.shown_by.items()
         }
-        forgets = sorted(case.forgets, key=lambda forget: forget.inv)
-        self._forgets = forgets
-        self._invs = [forget.inv for forget in forgets]
-        self._comps = list(accumulate((forget.comp for forget in forgets), max))
+        self._oldest = {
+            read: min(map(self.known_ns, row), default=NEVER_NS) for read, row in self.rows.items()
+        }
+        self._forgets = sorted(case.forgets, key=lambda forget: forget.inv)
+        self._spans = _Spans(self._forgets)
+        self._certain = _Spans([forget for forget in self._forgets if forget.certain])
 
     def known_ns(self, append: Append) -> int:
         """When it was known, by an acknowledgement or a read that shows it; never without."""
@@ -85,10 +87,15 @@ class Facts:
 
     def forget_between(self, low_ns: int, high_ns: int) -> bool:
         """Whether a forget may have taken effect after `low_ns` and before `high_ns`."""
-        if low_ns > high_ns:
-            return False
-        at = bisect_right(self._invs, high_ns)
-        return at > 0 and self._comps[at - 1] >= low_ns
+        return self._spans.meet(low_ns, high_ns)
+
+    def forgotten_between(self, low_ns: int, read: Read) -> bool:
+        """As `forget_between` the read's end, but for what the read itself says did not happen.
+
+        A forget of unknown outcome came later, or never, where the read shows what is older.
+        """
+        until = min(read.comp, self._oldest[read])
+        return self._certain.meet(low_ns, read.comp) or self._spans.meet(low_ns, until)
 
     def forgotten_before(self, append: Append, read: Read) -> Forget | None:
         """A forget after which the batch need not be there any more, whatever came back since."""
@@ -108,3 +115,17 @@ class Facts:
         """A message of the batch that the read shows: the last, unless the batch is torn."""
         ids = set(read.ids)
         return next(message for message in reversed(append.ids) if message in ids)
+
+
+class _Spans:
+    """Forgets in the order of their begin: may one of them have taken effect between two times?"""
+
+    def __init__(self, forgets: list[Forget]) -> None:
+        self._invs = [forget.inv for forget in forgets]
+        self._comps = list(accumulate((forget.comp for forget in forgets), max))
+
+    def meet(self, low_ns: int, high_ns: int) -> bool:
+        if low_ns > high_ns:
+            return False
+        at = bisect_right(self._invs, high_ns)
+        return at > 0 and self._comps[at - 1] >= low_ns

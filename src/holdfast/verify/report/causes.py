@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.verify.result import LASTING
+
 _REDIS: Final = frozenset({"redis", "valkey"})
 _ENGINE_GONE: Final = frozenset({"kill", "restart", "power", "power-explore"})
 _POWER: Final = frozenset({"power", "power-explore"})
@@ -75,7 +77,8 @@ def likely(
     """
     engine = environment.get("engine") or {}
     info = anomaly or {}
-    faults = frozenset(str(fault["name"]) for fault in info.get("faults") or ())
+    met = [str(fault["name"]) for fault in info.get("faults") or ()]
+    faults = frozenset(met or LASTING & {str(info.get("fault"))})
     where = str(info.get("scenario", scenario))
     unharmed = where in _UPON_CLIENTS and bool(info.get("writer_went_on"))
     seen = _Seen(
@@ -224,8 +227,8 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
-            "An error of the engine was swallowed while it was away or refused connections, and "
-            "the append was acknowledged all the same.",
+            "An error of the engine was swallowed while it was away, refused connections or had a "
+            "full or failing disk, and the append was acknowledged all the same.",
             "Let the error out. If nobody knows whether the write happened, raise an error that "
             "says so, and let the caller retry with the same key.",
         ),
