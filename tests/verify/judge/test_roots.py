@@ -232,3 +232,15 @@ def test_a_forget_of_unknown_outcome_is_never_said_to_have_ended() -> None:
         in stale.because
     )
     assert untrue(history, stale) == []
+
+
+@pytest.mark.parametrize("more", [0, 40], ids=["by search", "by the rules"])
+def test_what_is_gone_for_good_does_not_follow_from_a_wrong_window(more: int) -> None:
+    """A read that mixes instants can miss what comes later; no instant lacks it for ever."""
+    ops = [append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c")]
+    ops += [read(4, 7, 8, "a", "b", "c"), read(5, 9, 10, "b", limit=1), read(6, 11, 12, "b", "c")]
+    ops += [read(7 + n, 13 + 2 * n, 14 + 2 * n, "b", "c") for n in range(more)]
+
+    result = judge(to_history(ops))
+
+    assert "durable" in {anomaly.promise for anomaly in roots(result)}

@@ -72,6 +72,11 @@ class FaultyDisk(Block):
         for kind in range(_KINDS):
             self._left[kind] = 0
 
+    @property
+    def was_met(self) -> bool:
+        """Whether any call met a fault since `landed` was asked."""
+        return any(self._done)
+
     def landed(self) -> Evidence:
         """What was met since the last time this was asked; `FaultNotProven` if nothing was."""
         counts = {words: self._done[kind] for kind, words in enumerate(_WORDS)}

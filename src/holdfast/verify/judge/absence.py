@@ -129,6 +129,8 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
         # Gone, or acknowledged before it was written.
         also |= {"durable"}
+    if again is None and read.limit is None:
+        also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
     if again is not None:
         _report_again(facts, missing, again, found, also, spare, lean)
     elif ("fresh" in also or read.limit is not None) and _hidden_by_forget(facts, missing):

@@ -80,6 +80,10 @@ class _Search:
         self._states_max = states_max
         self._musts = sum(1 << at for at, step in enumerate(steps) if step.must)
         self._seen: set[_State] = set()
+        shows = [(message, s.comp) for s in steps if s.kind == "read" for message in s.ids]
+        acked = [(message, s.comp) for s in steps if s.kind == "append" for message in s.ids]
+        self._shown_until = dict(sorted(shows, key=lambda one: one[1]))
+        self._acked = dict(acked)
 
     def run(self) -> bool:
         stack: list[_State] = [(0, (), -1, frozenset())]
@@ -122,8 +126,16 @@ class _Search:
         if gone:
             ids = tuple(message for message in ids if message not in gone)
         if "snapshot" in self._given_up:
-            return _is_part(ids, log)
+            return _is_part(ids, log) and (step.cut or self._comes_again(step, ids, log))
         return _fits(ids, log, cut=step.cut)
+
+    def _comes_again(self, read: Step, ids: Log, log: Log) -> bool:
+        """Whether all that it lacks was not yet there when it began, or is shown later on."""
+        lacks = set(log).difference(ids)
+        return all(
+            self._acked[message] >= read.inv or self._shown_until.get(message, -1) > read.inv
+            for message in lacks
+        )
 
     def _apply(self, step: Step, log: Log, gone: frozenset[str]) -> list[Log]:
         """The logs after the step; none where it cannot stand here or would be of no use."""

@@ -109,6 +109,7 @@ class FailedSync(_DiskFault):
 
     def _slow(self, context: ScenarioContext, clients: ClientPool, disk: FaultyDisk) -> None:
         disk.slow(SLOW_S)
+        clients.until(lambda: disk.was_met)  # acks from before may still be on their way to us
         clients.until_acknowledged(SLOW_APPENDS)
         disk.heal()
         context.landed("disk", disk.landed().seen)
