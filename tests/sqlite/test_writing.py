@@ -251,10 +251,13 @@ def test_a_task_waits_no_longer_than_its_bound_for_a_disk_that_is_stuck(
     async def write() -> Any:
         store = await holdfast.connect_async(f"sqlite:///{path}")
         await store.append("s", say("before"))
-        with store._backend._backend._writing:  # type: ignore[attr-defined]
+        inner: Any = store._backend._backend  # type: ignore[attr-defined]
+        group = inner._group
+        with inner._writing:
             async with asyncio.timeout(10):
                 first = asyncio.ensure_future(store.append("s", say("begun")))
-                await asyncio.sleep(0.1)
+                while not group._under_way:  # noqa: ASYNC110 - set by a thread, without an event
+                    await asyncio.sleep(0)
                 said = await asyncio.gather(
                     first, store.append("s", say("queued")), return_exceptions=True
                 )

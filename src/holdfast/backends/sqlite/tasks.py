@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from holdfast.backends.sqlite.backend import SqliteBackend
 from holdfast.backends.sqlite.durability import SqliteSetup
 from holdfast.backends.sqlite.pool import READERS_MAX
 from holdfast.commands import Command
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 
 class AsyncSqliteBackend(SqliteSetup):
@@ -43,7 +43,7 @@ class AsyncSqliteBackend(SqliteSetup):
         self._threads.shutdown(wait=False)
 
 
-def in_thread(call: Callable[P, R], *args: P.args, **_: P.kwargs) -> Awaitable[R]:
+def in_thread(call: Callable[[*Ts], R], *args: *Ts) -> Awaitable[R]:
     """Call it in a thread of the event loop's own, or at once if there can be no more threads."""
     try:
         return asyncio.get_running_loop().run_in_executor(None, call, *args)
@@ -51,7 +51,7 @@ def in_thread(call: Callable[P, R], *args: P.args, **_: P.kwargs) -> Awaitable[R
         return _at_once(call, *args)
 
 
-async def _at_once(call: Callable[..., R], *args: object) -> R:
+async def _at_once(call: Callable[[*Ts], R], *args: *Ts) -> R:
     return call(*args)
 
 
