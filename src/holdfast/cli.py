@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
+import inspect
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 
+from holdfast import cli_store, terminal
 from holdfast import completion as offer
-from holdfast import terminal
 from holdfast._version import __version__
-from holdfast.connection import connect, existing
-from holdfast.contract import Store
-from holdfast.errors import HoldfastError, OutcomeUnknown, UsageError, VerifyError
+from holdfast.cli_options import (
+    EXISTING,
+    FILE,
+    LEVELS,
+    PORT,
+    PrintingCommand,
+    ProjectCommand,
+    embedder_option,
+    engine_option,
+    index_option,
+    json_option,
+    namespace_option,
+    store_option,
+)
+from holdfast.errors import EngineMissing, HoldfastError, OutcomeUnknown, UsageError, VerifyError
 
 EXIT_BROKEN: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNKNOWN: Final = 3
 EXIT_KIT: Final = 4
-
-PAGE: Final = 1000
 
 
 class Group(click.Group):
@@ -33,6 +40,15 @@ class Group(click.Group):
         """As they were declared."""
         del ctx
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each, whole: click cuts it at the width of the screen."""
+        lines = [
+            (name, inspect.cleandoc(self.commands[name].help or "").partition("\n\n")[0])
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(words.split())) for name, words in lines])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of the tree is told in words, without a traceback."""
@@ -45,7 +61,7 @@ class Group(click.Group):
 
 def exit_code(error: HoldfastError) -> int:
     """2 wrong arguments, 3 unknown, 4 the kit failed, otherwise 1: it was not done."""
-    if isinstance(error, UsageError):
+    if isinstance(error, UsageError | EngineMissing):
         return EXIT_USAGE
     if isinstance(error, OutcomeUnknown):
         return EXIT_UNKNOWN
@@ -62,151 +78,11 @@ def main() -> None:
     """
 
 
-FILE: Final = click.Path(dir_okay=False, path_type=Path)
-PORT: Final = click.IntRange(0, 65535)
-EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-LEVELS: Final = click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False)
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-json_file_option = click.option("--json", "json_file", type=FILE, help="Write JSON here.")
-store_option = click.option(
-    "--store",
-    "url",
-    envvar="HOLDFAST_STORE",
-    default="sqlite:///memory.db",
-    show_default=True,
-    help="URL of the store.",
-)
-namespace_option = click.option(
-    "--namespace", default="default", show_default=True, help="Which application's sessions."
-)
-embedder_option = click.option("--embedder", help="minilm (default) or wordllama.")
-index_option = click.option(
-    "--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine."
-)
-engine_option = click.option(
-    "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."
-)
+for command in cli_store.COMMANDS:
+    main.add_command(command)
 
 
-@contextmanager
-def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> Iterator[Store]:
-    """The store of a command. To look at a file that is not there must not create it."""
-    with connect(url if create else existing(url), namespace=namespace, **more) as store:
-        yield store
-
-
-@main.command()
-@store_option
-@namespace_option
-@click.option("--prefix", default="", help="Only ids starting with this.")
-@click.option("--limit", type=click.IntRange(1), help="Maximum number of results.")
-@json_option
-def sessions(url: str, namespace: str, prefix: str, limit: int | None, *, as_json: bool) -> None:
-    """List live sessions, with their sizes and when they expire."""
-    with opened(url, namespace) as store:
-        names = islice(_names(store, prefix), limit)
-        terminal.show_sessions((store.stat(name) for name in names), as_json)
-
-
-def _names(store: Store, prefix: str) -> Iterator[str]:
-    after: str | None = None
-    while page := store.sessions(prefix=prefix, after=after, limit=PAGE):
-        yield from page
-        after = page[-1]
-
-
-@main.command()
-@click.argument("session")
-@store_option
-@namespace_option
-@click.option("--limit", type=click.IntRange(0), help="Number of messages: the newest.")
-@click.option("--before", type=click.IntRange(0), help="Only numbers below this one.")
-@click.option("--after", type=click.IntRange(0), help="Only numbers above this one.")
-@json_option
-def history(session: str, url: str, namespace: str, *, as_json: bool, **page: Any) -> None:
-    """Show the messages of a session, oldest first."""
-    with opened(url, namespace) as store:
-        found = store.history(session, **page)
-    terminal.show_history(session, found, as_json)
-
-
-@main.command()
-@click.argument("session")
-@store_option
-@namespace_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-def forget(session: str, url: str, namespace: str, *, yes: bool, as_json: bool) -> None:
-    """Erase a session for good."""
-    with opened(url, namespace) as store:
-        if not yes:
-            count = store.stat(session).count
-            click.confirm(f"Erase {count} message(s) of {session!r} for good?", abort=True)
-        terminal.show_erased(store.forget(session), as_json)
-
-
-@main.command()
-@store_option
-@namespace_option
-@click.option("--prefix", default="", help="Only ids starting with this.")
-@click.option("-o", "--output", type=FILE, help="A file.")
-def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
-    """Write every session as JSON Lines, exactly, for `holdfast load`."""
-    with opened(url, namespace) as store:
-        if output is None:
-            terminal.write_lines(store.export(prefix=prefix), sys.stdout)
-        else:
-            terminal.write_file(store.export(prefix=prefix), output)
-
-
-@main.command()
-@click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@store_option
-@namespace_option
-@json_option
-def load(file: TextIO, url: str, namespace: str, *, as_json: bool) -> None:
-    """Read sessions from an export; each one is loaded whole or not at all."""
-    with opened(url, namespace, create=True) as store:
-        terminal.show_loaded(store.load(file), as_json)
-
-
-@main.command()
-@click.argument("source")
-@click.argument("target")
-@click.option("--from", "kind", required=True, help="Which store, such as langchain-redis.")
-@click.option("--table", "place", help="Its table, or the prefix of its keys, if not the default.")
-@click.option("--namespace", default="default", show_default=True, help="Of TARGET.")
-@click.option("--dry-run", is_flag=True, help="Only read SOURCE, and say what would be moved.")
-@json_option
-@click.pass_context
-def migrate(ctx: click.Context, /, *, as_json: bool, **asked: Any) -> None:
-    """Bring the histories of a framework's store over, and read them back.
-
-    SOURCE is only read from. A second run adds what is new and nothing twice. Exit 0 all of it
-    is in TARGET, 1 something is not, 2 wrong arguments, 3 unknown.
-    """
-    from holdfast.integrations import migration  # noqa: PLC0415 - loads when used
-
-    moved = migration.migrate(**asked)
-    terminal.show_moved(moved, as_json, dry_run=asked["dry_run"])
-    ctx.exit(0 if moved.complete else EXIT_BROKEN)
-
-
-@main.command()
-@click.argument("scope", required=False)
-@store_option
-@namespace_option
-@embedder_option
-@index_option
-@json_option
-def reindex(scope: str | None, url: str, namespace: str, *, as_json: bool, **asked: Any) -> None:
-    """Rebuild the index of a scope, or of all, from the log."""
-    with opened(url, namespace, **asked) as store:
-        terminal.show_reindexed(store.reindex(scope), as_json)
-
-
-@main.command()
+@main.command(cls=ProjectCommand)
 @click.argument("target", default="sqlite", shell_complete=offer.targets)
 @click.option("--config", shell_complete=offer.configs, help="The engine's, such as aof-everysec.")
 @engine_option
@@ -223,37 +99,69 @@ def reindex(scope: str | None, url: str, namespace: str, *, as_json: bool, **ask
     is_flag=True,
     help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
 )
-@json_file_option
-@click.option("--report", "report_file", type=FILE, help="For people: one HTML file.")
+@click.option("--quiet", is_flag=True, help="Print the verdict and what is broken or unknown only.")
+@json_option
+@click.option("--report", type=FILE, help="Write an HTML page for people.")
+@click.option("--summary", type=FILE, help="Add Markdown, as for a CI job's summary page.")
+@click.option("--junit", type=FILE, help="Write JUnit XML: a test case for each promise.")
 @click.pass_context
 def check(
-    ctx: click.Context, /, json_file: Path | None, report_file: Path | None, **asked: Any
+    ctx: click.Context,
+    /,
+    json_to: Path | None,
+    report: Path | None,
+    summary: Path | None,
+    junit: Path | None,
+    *,
+    quiet: bool,
+    **asked: Any,
 ) -> None:
     """Hold a memory store to its promises, on a real engine, under real faults.
 
     TARGET is one of our stores (sqlite, redis, valkey, postgres), a URL, your own as
-    package.module:target, or a framework's such as openai-agents:sqlite. Exit 0 kept, 1 broken,
-    2 wrong arguments, 3 unknown, 4 the kit failed.
+    package.module:target or file.py:target, or a framework's such as openai-agents:sqlite.
+    [tool.holdfast] of pyproject.toml has the same options. Exit 0 kept, 1 broken, 2 wrong
+    arguments, 3 unknown, 4 the kit failed.
     """
     try:
         from holdfast.verify import check_command  # noqa: PLC0415 - the kit loads when used
 
-        ctx.exit(check_command.run(json_file, report_file, asked))
+        outputs = check_command.Outputs(
+            json=json_to, report=report, summary=summary, junit=junit, quiet=quiet
+        )
+        ctx.exit(check_command.run(outputs, asked))
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)
 
 
 @main.command()
+@click.argument(
+    "folder", metavar="DIR", default=".", type=click.Path(file_okay=False, path_type=Path)
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["sqlite", "redis", "postgres"]),
+    prompt="Which engine does your store use?",
+    help="What your store runs on.",
+)
+def init(folder: Path, engine: str) -> None:
+    """Write my_memory.py and test_my_memory.py, to test a store of yours, in DIR."""
+    from holdfast.verify import starter  # noqa: PLC0415 - the kit loads when used
+
+    terminal.show_started(starter.write(folder, engine), engine)
+
+
+@main.command()
 @click.argument("file", type=EXISTING)
-@json_file_option
+@json_option
 @click.pass_context
-def judge(ctx: click.Context, file: Path, json_file: Path | None) -> None:
+def judge(ctx: click.Context, file: Path, json_to: Path | None) -> None:
     """Judge a recorded history: exit 0 kept, 1 broken, 3 unknown, 4 not a history."""
     from holdfast.verify.judge import command  # noqa: PLC0415 - the kit loads when used
 
     result = command.judge_file(file)
-    terminal.show_verdict(command.render(result), command.to_json(result), json_file)
+    terminal.show_verdict(command.render(result), command.to_json(result), json_to)
     ctx.exit(command.EXIT_CODES[result.verdict])
 
 
@@ -287,7 +195,7 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
     terminal.show_capsule(folder, made, refused)
 
 
-@capsule.command("verify")
+@capsule.command("verify", cls=PrintingCommand)
 @click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -298,7 +206,7 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
 @json_option
 @click.pass_context
 def capsule_verify(
-    ctx: click.Context, /, folders: tuple[Path, ...], *, as_json: bool, **asked: Any
+    ctx: click.Context, /, folders: tuple[Path, ...], *, json_to: Path | None, **asked: Any
 ) -> None:
     """Read capsules with today's code, and say exactly what differs.
 
@@ -307,7 +215,7 @@ def capsule_verify(
     from holdfast.verify import capsule as kit  # noqa: PLC0415 - the kit loads when used
 
     reports = [kit.verify(folder, kit.Today(**asked)) for folder in folders]
-    terminal.show_reports(reports, as_json)
+    terminal.show_reports(reports, json_to)
     ctx.exit(kit.worst(reports))
 
 
@@ -338,7 +246,7 @@ def capsule_verify(
 )
 @click.option("--metrics", type=PORT, help="With --watch: port for Prometheus, on loopback.")
 @click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after this many rounds.")
-@json_file_option
+@json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, **asked: Any) -> None:
     """Say what a store or engine would lose as it is configured now; read only.
@@ -392,17 +300,20 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
     """
     from holdfast.chat import serve  # noqa: PLC0415 - the page loads when used
 
-    ctx.exit(serve.run(serve.Asked(**asked)))
+    try:
+        ctx.exit(serve.run(serve.Asked(**asked)))
+    except KeyboardInterrupt:  # how a server is ended: nothing to complain of
+        ctx.exit(0)
 
 
-@main.command()
+@main.command(cls=PrintingCommand)
 @click.option("--provider", shell_complete=offer.providers, help="Only this one, such as docker.")
 @json_option
-def engines(provider: str | None, *, as_json: bool) -> None:
+def engines(provider: str | None, *, json_to: Path | None) -> None:
     """Show the real engines found here, and how to get the others."""
     from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
 
-    terminal.show_engines(find_engines(provider), as_json)
+    terminal.show_engines(find_engines(provider), json_to)
 
 
 @main.command()

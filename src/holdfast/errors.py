@@ -25,6 +25,7 @@ StorageWarning (UserWarning)  storage that may be taken away later
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -151,3 +152,11 @@ def _revive(
     error.__dict__.update(state)
     error.__cause__ = cause
     return error
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A clause for an error about a word that is none of the known ones; empty if none is close."""
+    import difflib  # noqa: PLC0415 - only a mistyped word needs it
+
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.errors import HoldfastError, StoredDataError, UsageError
 from holdfast.linux import sync_directory
-from holdfast.model import Erased, History, Loaded, Message, Stat
+from holdfast.model import Ack, Erased, History, Loaded, Message, Recalled, Stat
 
 if TYPE_CHECKING:
     from holdfast.integrations.migration import Moved
@@ -35,10 +35,10 @@ def say(words: str) -> None:
     print(f"holdfast: {_printable(words)}", file=sys.stderr, flush=True)
 
 
-def show_sessions(stats: Iterable[Stat], as_json: bool) -> None:
+def show_sessions(listed: Iterable[Stat], json_to: Path | None) -> None:
     """A line a session."""
-    if as_json:
-        _print_json([_plain(stat) for stat in stats])
+    stats = list(listed)
+    if _wrote_json([_plain(stat) for stat in stats], json_to):
         return
     table = _table("session", "messages", "bytes", "last", "expires")
     for stat in stats:
@@ -49,18 +49,18 @@ def show_sessions(stats: Iterable[Stat], as_json: bool) -> None:
     _print(table)
 
 
-def show_history(session: str, history: History, as_json: bool) -> None:
+def show_history(session: str, history: History, json_to: Path | None) -> None:
     """A line a message; damaged ones are named where they stand."""
-    if as_json:
-        _print_json(
-            {
-                "session": session,
-                "state": history.state.value,
-                "last": history.last,
-                "messages": [_message(message) for message in history],
-                "damaged": [asdict(damage) for damage in history.damaged],
-            }
-        )
+    if _wrote_json(
+        {
+            "session": session,
+            "state": history.state.value,
+            "last": history.last,
+            "messages": [_message(message) for message in history],
+            "damaged": [asdict(damage) for damage in history.damaged],
+        },
+        json_to,
+    ):
         return
     if not history.messages and not history.damaged:
         print(f"{_printable(session)}: no messages here ({history.state.value})")
@@ -71,19 +71,17 @@ def show_history(session: str, history: History, as_json: bool) -> None:
     _print(table)
 
 
-def show_erased(erased: Erased, as_json: bool) -> None:
+def show_erased(erased: Erased, json_to: Path | None) -> None:
     """What a forget removed."""
-    if as_json:
-        _print_json(asdict(erased))
+    if _wrote_json(asdict(erased), json_to):
         return
     files = "no copy is left in the files" if erased.scrubbed else "the files are cleaned later"
     print(f"forgotten: {erased.messages} message(s), {erased.bytes} bytes; {files}")
 
 
-def show_loaded(loaded: Loaded, as_json: bool) -> None:
+def show_loaded(loaded: Loaded, json_to: Path | None) -> None:
     """What a load wrote."""
-    if as_json:
-        _print_json(asdict(loaded))
+    if _wrote_json(asdict(loaded), json_to):
         return
     print(
         f"loaded: {loaded.sessions} session(s), {loaded.messages} message(s); "
@@ -91,10 +89,9 @@ def show_loaded(loaded: Loaded, as_json: bool) -> None:
     )
 
 
-def show_moved(moved: Moved, as_json: bool, *, dry_run: bool) -> None:
+def show_moved(moved: Moved, json_to: Path | None, *, dry_run: bool) -> None:
     """What a migration did, and what it could not bring over."""
-    if as_json:
-        _print_json(moved.to_json())
+    if _wrote_json(moved.to_json(), json_to):
         return
     verb = "would move" if dry_run else "moved"
     print(f"{verb}: {moved.messages} message(s) of {moved.sessions} session(s)", end="")
@@ -116,18 +113,43 @@ def show_moved(moved: Moved, as_json: bool, *, dry_run: bool) -> None:
         print(f"and {len(lines) - LINES_MAX} more: --json shows all")
 
 
-def show_reindexed(records: int, as_json: bool) -> None:
+def show_reindexed(records: int, json_to: Path | None) -> None:
     """How much an index was built from."""
-    if as_json:
-        _print_json({"records": records})
+    if not _wrote_json({"records": records}, json_to):
+        print(f"indexed again: {records} record(s)")
+
+
+def show_written(ack: Ack, json_to: Path | None) -> None:
+    """Where a write stands, and what it survives."""
+    if _wrote_json(asdict(ack) | {"durability": ack.durability.name}, json_to):
+        return
+    numbers = str(ack.first) if ack.first == ack.last else f"{ack.first} to {ack.last}"
+    again = "; it was there already, by its key" if ack.repeated else ""
+    print(f"written: {_printable(ack.session)} {numbers}, {ack.durability.name}{again}")
+
+
+def show_recalled(found: Recalled, json_to: Path | None) -> None:
+    """A line a hit, best first; and how much the index has not seen yet."""
+    hits = [
+        asdict(hit) | {"message": _message(hit.message), "meta": dict(hit.meta)} for hit in found
+    ]
+    if _wrote_json({"hits": hits, "behind": found.behind, "model": found.model}, json_to):
+        return
+    table = _table("score", "kind", "number", "text")
+    for hit in found:
+        table.add_row(f"{hit.score:.2f}", hit.kind, str(hit.seq), _printable(hit.text))
+    if found.hits:
+        _print(table)
     else:
-        print(f"indexed anew: {records} record(s)")
+        print("nothing was found")
+    if found.behind:
+        print(f"{found.behind} record(s) are not indexed yet: ask again")
 
 
-def show_engines(found: Iterable[Found], as_json: bool) -> None:
+def show_engines(engines: Iterable[Found], json_to: Path | None) -> None:
     """The engines of this machine, then how to get the others."""
-    if as_json:
-        _print_json([asdict(engine) for engine in found])
+    found = list(engines)
+    if _wrote_json([asdict(engine) for engine in found], json_to):
         return
     table = _table("engine", "version", "provider", "where, or how to get it")
     for engine in found:
@@ -136,12 +158,19 @@ def show_engines(found: Iterable[Found], as_json: bool) -> None:
     _print(table)
 
 
-def show_verdict(words: str, verdict: dict[str, Any], json_file: Path | None) -> None:
-    """A verdict in words, and whole in a file where one was named."""
+def show_verdict(words: str, verdict: dict[str, Any], json_to: Path | None) -> None:
+    """A verdict in words, and whole as JSON where `--json` says."""
+    if _wrote_json(verdict, json_to):
+        return
     encoding = sys.stdout.encoding or "utf-8"  # of a terminal that may know ASCII only
     print(_printable(words).encode(encoding, "backslashreplace").decode(encoding))
-    if json_file is not None:
-        write_file(iter([json.dumps(verdict, indent=2)]), json_file)
+
+
+def show_started(files: list[Path], engine: str) -> None:
+    """What `holdfast init` wrote, and what to run."""
+    for file in files:
+        print(f"written: {file}")
+    print(f"next: holdfast check {files[0]}:target --engine {engine} --report report.html")
 
 
 def show_capsule(folder: Path, made: Capsule, refused: list[str]) -> None:
@@ -154,10 +183,9 @@ def show_capsule(folder: Path, made: Capsule, refused: list[str]) -> None:
     )
 
 
-def show_reports(reports: Iterable[Report], as_json: bool) -> None:
+def show_reports(reports: list[Report], json_to: Path | None) -> None:
     """A line a capsule, and one for each difference."""
-    if as_json:
-        _print_json([report.to_json() for report in reports])
+    if _wrote_json([report.to_json() for report in reports], json_to):
         return
     for report in reports:
         print(f"{report.verdict}: {report.capsule}: {_printable(report.because)}")
@@ -236,9 +264,22 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _print_json(value: Any) -> None:
-    # ASCII: lone surrogates have no other way through a terminal's encoding.
-    print(json.dumps(value, indent=2))
+STDOUT: Final = Path("-")
+"""As the file of `--json`: standard output, with nothing else on it."""
+
+
+def write_json(value: Any, json_to: Path | None) -> None:
+    """Where `--json` says, if it was given. ASCII: lone surrogates have no other way out."""
+    if json_to == STDOUT:
+        print(json.dumps(value, indent=2))
+    elif json_to is not None:
+        write_file(iter([json.dumps(value, indent=2)]), json_to)
+
+
+def _wrote_json(value: Any, json_to: Path | None) -> bool:
+    """Whether that is all that is to be printed."""
+    write_json(value, json_to)
+    return json_to == STDOUT
 
 
 def _printable(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ class Asked:
     every_s: float
     metrics: int | None
     rounds: int | None
-    json_file: Path | None
+    json_to: Path | None
 
 
 def run(asked: Asked) -> int:
@@ -41,12 +40,9 @@ def run(asked: Asked) -> int:
     if asked.canary or asked.metrics is not None or asked.rounds is not None:
         raise UsageError("--canary, --metrics and --rounds go with --watch")
     found = _look(asked)
-    if asked.fix:
-        report.show_commands(found)
-    else:
-        report.show(found)
-    if asked.json_file is not None:
-        terminal.write_file(iter([json.dumps(found.to_json(), indent=2)]), asked.json_file)
+    terminal.write_json(found.to_json(), asked.json_to)
+    if asked.json_to != terminal.STDOUT:
+        (report.show_commands if asked.fix else report.show)(found)
     return found.exit_code
 
 
@@ -64,7 +60,7 @@ def _look(asked: Asked) -> Audit:
 def _watch(asked: Asked) -> int:
     from holdfast.doctor.watch import WatchOptions, watch  # noqa: PLC0415 - rarely needed
 
-    if asked.target is None or asked.manifest is not None or asked.fix or asked.json_file:
+    if asked.target is None or asked.manifest is not None or asked.fix or asked.json_to:
         raise UsageError("--watch needs a target, and goes without --manifest, --fix and --json")
     return watch(
         WatchOptions(

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
 from holdfast.connection import connect, without_password
-from holdfast.errors import HoldfastError, UsageError, VerifyError
+from holdfast.errors import HoldfastError, UsageError, VerifyError, did_you_mean
 from holdfast.linux import file_system_of
 from holdfast.model import Durability
 from holdfast.verify import spec as names
@@ -65,9 +65,13 @@ class CheckOptions:
 
     def __post_init__(self) -> None:
         if unknown := [p for p in self.promises if p not in PROMISES]:
-            raise UsageError(f"no promise {unknown[0]!r}; there are: {', '.join(PROMISES)}")
+            raise UsageError(
+                f"no promise {unknown[0]!r}{did_you_mean(unknown[0], PROMISES)}; there are: {', '.join(PROMISES)}"
+            )
         if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
-            raise UsageError(f"no fault {wrong[0]!r}; there are: {_known()}")
+            raise UsageError(
+                f"no fault {wrong[0]!r}{did_you_mean(wrong[0], FAULTS)}; there are: {_known()}"
+            )
         if self.require not in Durability.__members__:
             raise UsageError(
                 f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from holdfast import connection
-from holdfast.errors import UsageError, VerifyError
+from holdfast.errors import UsageError, VerifyError, did_you_mean
 from holdfast.model import Durability
 from holdfast.verify import indexes, records
 from holdfast.verify.adapters import frameworks
@@ -141,7 +141,7 @@ def kind_of(name: str, asked: str | None) -> str | None:
         return asked
     if name not in HOLDFAST_TARGETS:
         raise UsageError(
-            f"no target {name!r}: give one of {', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
+            f"no target {name!r}{did_you_mean(name, HOLDFAST_TARGETS)}: give one of {', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
             "a framework's store such as openai-agents:sqlite"
         )
     if asked not in (None, name):
@@ -213,10 +213,12 @@ def _imported(spec: TargetSpec) -> Target:
 
 
 def _attribute(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    here = os.fspath(Path.cwd())
-    if here not in sys.path:  # as `python -m` does: a target is often a file of this directory
-        sys.path.insert(0, here)
+    module, _, attribute = name.rpartition(":")
+    folder = Path.cwd()  # as `python -m` does: a target is often a file of this directory
+    if module.endswith(".py"):
+        folder, module = Path(module).resolve().parent, Path(module).stem
+    if os.fspath(folder) not in sys.path:
+        sys.path.insert(0, os.fspath(folder))
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a module may raise anything while it is imported

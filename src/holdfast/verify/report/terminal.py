@@ -23,12 +23,14 @@ _SENTENCE_CHARS_MAX: Final = 400
 
 
 class Live:
-    """Shows on the error stream what happens now. Quiet where that is no terminal."""
+    """Shows on the error stream what happens now; a line a scenario where that is no terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
 
-        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._console = Console(
+            stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet, soft_wrap=True
+        )
         self._status: Any = None
 
     @contextlib.contextmanager
@@ -47,9 +49,7 @@ class Live:
 
     def done(self, scenario: str, verdict: str) -> None:
         """A scenario has ended."""
-        if self._status is not None:
-            style = COLOURS[verdict]
-            self._console.print(f"  {_MARKS[verdict]} {scenario}", style=style)
+        self._console.print(f"  {_MARKS[verdict]} {scenario}", style=COLOURS[verdict])
 
 
 _OPENING: Final = (
@@ -69,16 +69,22 @@ def show_place(file: Path) -> None:
     print(f"The report: {_printable(str(file))}")  # noqa: T201 - this is the terminal
 
 
-def show(result: CheckResult) -> None:
-    """The scorecard, or the durability card where every configuration was checked."""
+def show(result: CheckResult, *, quiet: bool = False) -> None:
+    """The scorecard, or the durability card where every configuration was checked.
+
+    Quiet: the verdict, and the promises that were not kept.
+    """
     from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
 
     console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
-    console.print(card.table(result) if result.rows else _scorecard(result))
-    below = card.lines(result.rows) if result.rows else _causes(result)
+    if quiet:
+        below = _not_kept(result)
+    else:
+        console.print(card.table(result) if result.rows else _scorecard(result))
+        below = card.lines(result.rows) if result.rows else _causes(result)
     for line in below:
         console.print(line, soft_wrap=True)
-    if not result.rows:
+    if not result.rows and not quiet:
         console.print(f"{_faults(result)}\n{_counts(result)}\n")
     verdict = str(result.verdict)
     closing = (card.CLOSING if result.rows else CLOSING)[verdict]
@@ -116,6 +122,12 @@ def _coloured(verdict: str) -> Any:
 def _sentence(one: PromiseResult) -> str:
     words = _printable(one.because)
     return words if len(words) <= _SENTENCE_CHARS_MAX else words[:_SENTENCE_CHARS_MAX] + "…"
+
+
+def _not_kept(result: CheckResult) -> Iterator[str]:
+    for promise, one in result.promises.items():
+        if str(one.verdict) in ("broken", "unknown"):
+            yield f"{promise}: {one.verdict}: {_sentence(one)}"
 
 
 def _causes(result: CheckResult) -> Iterator[str]:

@@ -1,0 +1,73 @@
+"""What several commands share: options, each with one meaning, and the help that names commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from holdfast import completion as offer
+from holdfast import project_settings
+from holdfast.errors import UsageError
+
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
+PORT: Final = click.IntRange(0, 65535)
+EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+LEVELS: Final = click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sensitive=False)
+
+_JSON: Final = "--json"
+_STDOUT: Final = "-"
+_JSON_STDOUT: Final = f"{_JSON}={_STDOUT}"
+
+
+class PrintingCommand(click.Command):
+    """A command that prints little: `--json` alone is `--json -`, so what follows is no file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A file is given as `--json=FILE`."""
+        given: list[str] = []
+        for word in args:
+            if word == _STDOUT and given[-1:] == [_JSON_STDOUT]:
+                continue  # `--json -`, as in the other commands
+            given.append(_JSON_STDOUT if word == _JSON else word)
+        return super().parse_args(ctx, given)
+
+
+class ProjectCommand(click.Command):
+    """A command whose defaults stand in the project's pyproject.toml."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """Read only now: other commands do not look for the file."""
+        try:
+            defaults = project_settings.read(Path.cwd())
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
+        return super().make_context(*args, default_map=defaults, **more)
+
+
+json_option = click.option(
+    _JSON,
+    "json_to",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="Write JSON to FILE; '-' is standard output, with nothing else on it.",
+)
+store_option = click.option(
+    "--store",
+    "url",
+    envvar="HOLDFAST_STORE",
+    default="sqlite:///memory.db",
+    show_default=True,
+    help="URL of the store.",
+)
+namespace_option = click.option(
+    "--namespace", default="default", show_default=True, help="Which application's sessions."
+)
+embedder_option = click.option("--embedder", help="minilm (default) or wordllama.")
+index_option = click.option(
+    "--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine."
+)
+engine_option = click.option(
+    "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."
+)

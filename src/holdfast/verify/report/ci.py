@@ -1,0 +1,72 @@
+"""A check for CI: Markdown for a job's summary page, and JUnit XML. Made of its JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from holdfast.verify.report.causes import of_promise
+
+_MARKS = {"kept": "✅", "broken": "❌", "unknown": "❔", "not claimed": "-"}
+
+
+def markdown(result: Mapping[str, Any]) -> Iterator[str]:
+    """The scorecard as a table, then why each broken promise is likely broken, line by line."""
+    yield f"### holdfast: {_cell(result['target'])}: {result['verdict']}"
+    yield ""
+    yield "| promise | verdict | because |"
+    yield "|---|---|---|"
+    for promise, one in result["promises"].items():
+        verdict = one["verdict"]
+        yield f"| {promise} | {_MARKS[verdict]} {verdict} | {_cell(one['because'])} |"
+    yield ""
+    for promise, one in result["promises"].items():
+        if one["verdict"] == "broken":
+            says = of_promise(promise, one, result["environment"])
+            yield f"**{promise}**: {_cell(says.cause)} *Change:* {_cell(says.change)}"
+            yield ""
+    again = _xml(" ".join(result["repeat"].split())).replace("`", "'")
+    yield f"The same plan again: `{again}`"  # in a code span only its end counts
+    yield ""
+
+
+def junit(result: Mapping[str, Any]) -> str:
+    """A test case for each promise: broken is a failure, unknown an error, not claimed skipped."""
+    verdicts = [one["verdict"] for one in result["promises"].values()]
+    suite = ET.Element(
+        "testsuite",
+        name=_xml(f"holdfast check {result['target']}"),
+        tests=str(len(verdicts)),
+        failures=str(verdicts.count("broken")),
+        errors=str(verdicts.count("unknown")),
+        skipped=str(verdicts.count("not claimed")),
+        time=str(result["environment"].get("took_s", 0)),
+    )
+    for promise, one in result["promises"].items():
+        case = ET.SubElement(suite, "testcase", classname="holdfast", name=promise)
+        kind = {"broken": "failure", "unknown": "error", "not claimed": "skipped"}.get(
+            one["verdict"]
+        )
+        if kind is not None:
+            ET.SubElement(case, kind, message=_xml(one["because"])).text = _xml(
+                f"{one['because']}\nThe same plan again: {result['repeat']}"
+            )
+    whole = ET.Element("testsuites")
+    whole.append(suite)
+    ET.indent(whole)
+    return ET.tostring(whole, encoding="unicode", xml_declaration=True)
+
+
+def _cell(text: str) -> str:
+    """Text of a store or a user inside Markdown: no markup, no new cell, one line."""
+    escaped = "".join(f"\\{char}" if char in "\\`*_[]<>|#!~" else char for char in text)
+    return " ".join(_xml(escaped).split())
+
+
+def _xml(text: str) -> str:
+    """What XML 1.0 can hold: other characters as their escapes."""
+    return "".join(
+        char if char in "\t\n" or (char.isprintable() and char < "\ufffe") else repr(char)[1:-1]
+        for char in text
+    )
