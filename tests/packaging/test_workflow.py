@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import yaml
 
@@ -38,3 +41,30 @@ def test_packages_are_kept_until_a_pin_changes():
     for file in re.findall(r"'([\w.]+)'", cache["key"]):
         assert (ROOT / file).exists(), file
     assert "requirements.lock" in cache["key"]
+
+
+def test_the_action_checks_a_target_as_one_step(tmp_path: Path):
+    """Its own shell lines, with the inputs as the runner gives them."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    step = next(s for s in action["runs"]["steps"] if "holdfast check" in s.get("run", ""))
+    assert "${{" not in step["run"], "an input is data, never part of a script"
+    done = subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TARGET": "sqlite",
+            "ARGUMENTS": "--faults none --promises faithful --time 1",
+            "GITHUB_RUN_NUMBER": "7",
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--seed 7" in (tmp_path / "summary.md").read_text("utf-8")
+    assert (tmp_path / "holdfast-report.html").exists()
+    uses = [s["uses"] for s in WORKFLOW["jobs"]["action"]["steps"] if "uses" in s]
+    assert "./" in uses
