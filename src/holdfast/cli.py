@@ -153,6 +153,38 @@ def init(folder: Path, engine: str) -> None:
 
 
 @main.command()
+@click.argument("file", metavar="RESULT.json", type=EXISTING)
+@click.option("--out", type=FILE, required=True, help="The test file, such as test_lost.py.")
+@click.option("--promise", help="Which of the broken ones (default: the first).")
+@click.option(
+    "--shrink",
+    "within_s",
+    metavar="SECONDS",
+    type=click.FloatRange(1),
+    default=120.0,
+    show_default=True,
+    help="How long to look for the smallest plan.",
+)
+def reproduce(file: Path, out: Path, promise: str | None, within_s: float) -> None:
+    """Turn a broken promise of a result into a pytest file that fails until it is mended."""
+    from holdfast.verify import reproduce as kit  # noqa: PLC0415 - the kit loads when used
+
+    terminal.ensure_writable(out)
+    found = kit.reproduce(file, promise, within_s, _check_options)
+    terminal.write_file(iter([kit.as_test(found).rstrip()]), out)
+    terminal.show_reproduced(out, found.promise, found.plan.command)
+
+
+def _check_options(words: list[str]) -> dict[str, Any]:
+    """The options of a command line of `holdfast check`, without those of its output."""
+    given = click.Command.make_context(check, "check", words).params
+    outputs = ("json_to", "report", "summary", "junit", "quiet")
+    return {
+        name: value for name, value in given.items() if value is not None and name not in outputs
+    }
+
+
+@main.command()
 @click.argument("file", type=EXISTING)
 @json_option
 @click.pass_context

@@ -173,6 +173,12 @@ def show_started(files: list[Path], engine: str) -> None:
     print(f"next: holdfast check {files[0]}:target --engine {engine} --report report.html")
 
 
+def show_reproduced(file: Path, promise: str, command: str) -> None:
+    """A test that was written, and the plan inside it."""
+    print(f"written: {file}: {promise} breaks by: {_printable(command)}")
+    print(f"next: pytest {file}")
+
+
 def show_capsule(folder: Path, made: Capsule, refused: list[str]) -> None:
     """What a capsule holds."""
     for words in refused:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.promises import ALWAYS_JUDGED, BY_ID
+from holdfast.verify.story import story
 
 EXIT_CODES: Final = {Verdict.KEPT: 0, Verdict.BROKEN: 1, Verdict.UNKNOWN: 3}
 ANOMALIES_MAX: Final = 50
@@ -191,7 +192,7 @@ def _promise_json(one: PromiseResult) -> dict[str, Any]:
         "verdict": str(one.verdict),
         "because": one.because,
         "evidence": dict(one.evidence),
-        "anomalies": [dict(anomaly) for anomaly in one.anomalies],
+        "anomalies": [{**anomaly, "story": story(anomaly)} for anomaly in one.anomalies],
     }
 
 

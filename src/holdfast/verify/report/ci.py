@@ -24,6 +24,9 @@ def markdown(result: Mapping[str, Any]) -> Iterator[str]:
     for promise, one in result["promises"].items():
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result["environment"])
+            if example := next((a["story"] for a in one["anomalies"] if a.get("story")), ""):
+                yield f"**{promise}**, for example: {_cell(example)}"
+                yield ""
             yield f"**{promise}**: {_cell(says.cause)} *Change:* {_cell(says.change)}"
             yield ""
     again = _xml(" ".join(result["repeat"].split())).replace("`", "'")

@@ -135,6 +135,8 @@ def _causes(result: CheckResult) -> Iterator[str]:
     for promise, one in result.to_json()["promises"].items():
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result.environment)
+            if example := next((a["story"] for a in one["anomalies"] if a["story"]), ""):
+                yield f"{promise}: example: {_printable(example)}"
             yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
             echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])
             if echoes:

@@ -1,0 +1,131 @@
+"""`holdfast reproduce`: a result that has a broken promise becomes a test that fails.
+
+The test holds the smallest plan that still breaks the promise: this promise alone, the one fault
+that it takes, as little time as will do. It is tried here before it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.errors import UsageError
+from holdfast.verify.check import TIME_S, CheckOptions, check
+from holdfast.verify.result import CheckResult
+from holdfast.verify.story import story
+
+TIMES_S: Final = (2.0, 5.0, 12.0, TIME_S)
+TRIES: Final = 2
+"""A plan is kept if it breaks the promise so many times in a row: a test must not fail by luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """The smallest plan that was found, and what it broke."""
+
+    promise: str
+    plan: CheckOptions
+    result: CheckResult
+
+
+class Quiet:
+    """Hears what happens, and says nothing."""
+
+    def say(self, words: str) -> None:
+        """Nothing."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """Nothing."""
+
+
+def reproduce(
+    file: Path,
+    promise: str | None,
+    within_s: float,
+    options_of: Callable[[list[str]], dict[str, Any]],
+) -> Reproduced:
+    """Run ever larger plans of a result until one breaks its promise again.
+
+    `options_of` turns the words of a command into options. `UsageError` where the file is no
+    result, has nothing broken, or nothing broke again in that time.
+    """
+    found = _result_of(file)
+    broken = [name for name, one in found["promises"].items() if one["verdict"] == "broken"]
+    name = promise or next(iter(broken), None)
+    if name is None or name not in broken:
+        raise UsageError(f"{file}: {name or 'no promise'} is broken in it: nothing to reproduce")
+    asked = CheckOptions(**options_of(shlex.split(found["repeat"])[2:]))
+    deadline = time.monotonic() + within_s
+    for plan in _plans(asked, name, found["promises"][name]):
+        results: list[CheckResult] = []
+        while len(results) < TRIES and time.monotonic() < deadline:
+            results.append(check(plan, Quiet()))
+            if results[-1].promises[name].verdict != "broken":
+                break
+        else:
+            if len(results) == TRIES:
+                return Reproduced(name, plan, results[0])
+        if time.monotonic() >= deadline:
+            break
+    raise UsageError(
+        f"{name} did not break again {TRIES} times in a row within {within_s:g} s; nothing was "
+        f"written. Give more time (--shrink), or run: {found['repeat']}"
+    )
+
+
+def _result_of(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        found["repeat"], found["promises"].items()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{file} is not a result of `holdfast check --json`: {error!r}") from error
+    return found
+
+
+def _plans(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
+    """From the least to all that was asked."""
+    narrow = replace(asked, promises=(promise,))
+    for fault in _faults(one):
+        for time_s in (each for each in TIMES_S if each <= asked.time_s):
+            yield replace(narrow, faults=(fault,), time_s=time_s)
+    yield narrow
+    yield asked
+
+
+def _faults(one: Mapping[str, Any]) -> list[str]:
+    roots = [a for a in one["anomalies"] if a.get("follows_from") is None]
+    return list(dict.fromkeys(str(a.get("fault") or "none") for a in roots))
+
+
+def as_test(found: Reproduced) -> str:
+    """A pytest file: it fails as long as the promise is broken."""
+    one = found.result.promises[found.promise]
+    example = next((words for anomaly in one.anomalies if (words := story(anomaly))), "")
+    default = CheckOptions()
+    given = [
+        f"    {field.name}={getattr(found.plan, field.name)!r},"
+        for field in fields(CheckOptions)
+        if getattr(found.plan, field.name) != getattr(default, field.name)
+    ]
+    lines = ["Made by `holdfast reproduce`.", "", f"{found.promise}: {one.because}"]
+    lines += ["", f"    {example}"] if example else []
+    comment = "\n".join(f"# {_plain(line)}".rstrip() for line in lines)
+    name = found.promise.replace("-", "_")
+    return (
+        f"{comment}\n\n"
+        "from holdfast.verify.check import CheckOptions, check\n"
+        "from holdfast.verify.reproduce import Quiet\n\n"
+        f"PLAN = CheckOptions(\n{chr(10).join(given)}\n)\n\n\n"
+        f"def test_{name}_is_kept():\n"
+        f"    found = check(PLAN, Quiet()).promises[{found.promise!r}]\n"
+        '    assert found.verdict == "kept", found.because\n'
+    )
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

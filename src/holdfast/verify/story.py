@@ -1,0 +1,84 @@
+"""A finding as one line that a person can follow: `A appends a0 a1 · power cut · B reads []`. Pure.
+
+Clients are letters in the order in which they appear, messages are named after their writer. What
+a read shows besides is `…`: only the messages of the finding have names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import ascii_uppercase
+from typing import Any, Final
+
+_FAULTS: Final = {
+    "power": "power cut",
+    "power-explore": "power cut",
+    "kill": "SIGKILL",
+    "crash-at-line": "SIGKILL",
+    "lost-ack": "the reply is lost",
+    "disk": "the disk is full or fails",
+}
+_ENDS: Final = {"ok": "", "fail": " (refused)", "info": " (no answer)"}
+_REST: Final = "…"
+
+
+def story(anomaly: Mapping[str, Any]) -> str:
+    """The operations of a finding in the order in which they began, faults between them."""
+    operations = sorted(anomaly.get("operations") or (), key=lambda one: one["invoked_ns"])
+    if not operations:
+        return ""
+    names = _Names()
+    events = [(one["invoked_ns"], _words(one, names), one) for one in operations]
+    events += [
+        (fault["time_ns"], _FAULTS.get(fault["name"], fault["name"]), {})
+        for fault in anomaly.get("faults") or ()
+    ]
+    line = ""
+    ended_ns: int | None = None
+    for began_ns, words, one in sorted(events, key=lambda event: event[0]):
+        overlaps = ended_ns is not None and one and began_ns < ended_ns
+        line += (" · meanwhile " if overlaps else " · ") + words if line else words
+        if one:
+            ended_ns = max(ended_ns or 0, one.get("completed_ns") or began_ns)
+    return line
+
+
+class _Names:
+    """Letters for clients, and names for the messages that they appended."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
+        self._count: dict[str, int] = {}
+
+    def of_client(self, process: str) -> str:
+        turn, letter = divmod(len(self._clients), len(ascii_uppercase))
+        return self._clients.setdefault(process, ascii_uppercase[letter] + str(turn or ""))
+
+    def add(self, client: str, message: str) -> str:
+        number = self._count.get(client, 0)
+        if message not in self._messages:
+            self._count[client] = number + 1
+        return self._messages.setdefault(message, f"{client.lower()}{number}")
+
+    def shown(self, messages: list[str]) -> str:
+        """Those of a read that have a name; a run of others is one `…`."""
+        found: list[str] = []
+        for message in messages:
+            name = self._messages.get(message, _REST)
+            if name != _REST or found[-1:] != [_REST]:
+                found.append(name)
+        return " ".join(found)
+
+
+def _words(one: Mapping[str, Any], names: _Names) -> str:
+    client, messages = names.of_client(one["process"]), one.get("messages")
+    end = _ENDS.get(one["status"], "")
+    if one["f"] in ("append", "rewrite"):
+        said = " ".join(names.add(client, message) for message in messages or ())
+        return f"{client} {one['f']}s {said}{end}"
+    if one["f"] == "history":
+        limit = "" if one.get("limit") is None else f" the newest {one['limit']}:"
+        shown = "nothing" if messages is None else f"[{names.shown(messages)}]"
+        return f"{client} reads{limit} {shown}{end}"
+    return f"{client} {one['f']}s{end}"

@@ -1,0 +1,98 @@
+"""From a result to a test: it fails on the broken store, and passes on the mended one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("holdfast")
+STORE = """
+import json, sqlite3
+from holdfast.verify import Claims, NotClaimed, Target
+
+class Memory:
+    def __init__(self, path):
+        self.db = sqlite3.connect(path, timeout=20, isolation_level=None)
+        self.db.execute("PRAGMA synchronous = FULL")
+        self.db.execute("CREATE TABLE IF NOT EXISTS t (n INTEGER PRIMARY KEY AUTOINCREMENT, s, r)")
+
+    def append(self, session, messages):
+        self.db.execute("BEGIN IMMEDIATE")
+        rows = [(session, json.dumps(m)) for m in messages]
+        self.db.executemany("INSERT INTO t (s, r) VALUES (?, ?)", rows)
+        self.db.execute("COMMIT")
+
+    def history(self, session, limit=None):
+        rows = self.db.execute("SELECT r FROM t WHERE s = ? ORDER BY n", (session,)).fetchall()
+        found = [json.loads(r) for (r,) in rows]
+        WINDOW
+
+    def forget(self, session):
+        self.db.execute("DELETE FROM t WHERE s = ?", (session,))
+
+def target(engine):
+    why = NotClaimed("not here")
+    return Target(
+        open=lambda: Memory(engine.data_dir / "m.db"), engine=engine,
+        claims=Claims(exactly_once=why, expiring=why, recallable=why),
+    )
+"""
+BROKEN = "return found if limit is None else found[:limit]"  # the oldest, not the newest
+MENDED = "return found if limit is None else found[len(found) - min(limit, len(found)):]"
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *words], cwd=folder, capture_output=True, text=True, timeout=110
+    )
+
+
+@pytest.fixture
+def folder(disk_path: Path) -> Path:
+    (disk_path / "memory.py").write_text(STORE.replace("WINDOW", BROKEN))
+    return disk_path
+
+
+def _pytest(folder: Path) -> int:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_window.py"]
+    return subprocess.run(words, cwd=folder, capture_output=True, timeout=110).returncode
+
+
+def test_a_broken_promise_becomes_a_test(folder: Path):
+    checked = _run(
+        folder, "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "4",
+        "--promises", "snapshot,isolated", "--seed", "5", "--json", "result.json",
+    )  # fmt: skip
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    assert "snapshot: example: " in checked.stdout
+    made = _run(folder, "reproduce", "result.json", "--out", "test_window.py")
+    assert made.returncode == 0, made.stderr
+    text = (folder / "test_window.py").read_text()
+    assert "promises=('snapshot',)" in text
+    assert "time_s=2.0" in text, "the least that breaks it"
+    assert _pytest(folder) == 1
+    (folder / "memory.py").write_text(STORE.replace("WINDOW", MENDED))
+    assert _pytest(folder) == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[" * 100_000,
+        "[]",
+        '{"repeat": "holdfast check"}',
+        json.dumps({"repeat": "holdfast check sqlite", "promises": {}}),
+        json.dumps({"repeat": "rm -rf x", "promises": {"durable": {"verdict": "kept"}}}),
+    ],
+)
+def test_a_file_that_has_nothing_to_reproduce_is_a_mistake_of_the_user(folder: Path, content: str):
+    (folder / "result.json").write_text(content)
+    done = _run(folder, "reproduce", "result.json", "--out", "test_window.py")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (folder / "test_window.py").exists()

@@ -1,0 +1,68 @@
+"""A finding as one line: who did what, in which order, and what struck between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.verify.story import story
+
+
+def _append(
+    process: str, began: int, ended: int, *messages: str, status: str = "ok"
+) -> dict[str, Any]:
+    return {
+        "f": "append", "process": process, "status": status, "messages": list(messages),
+        "invoked_ns": began, "completed_ns": ended,
+    }  # fmt: skip
+
+
+def _read(process: str, began: int, *messages: str, limit: int | None = None) -> dict[str, Any]:
+    return {
+        "f": "history", "process": process, "status": "ok", "messages": list(messages),
+        "invoked_ns": began, "completed_ns": began + 5, "limit": limit,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operations", "faults", "expected"),
+    [
+        (
+            [_append("c1", 10, 20, "x.0", "x.1"), _read("c2", 50)],
+            [{"name": "power", "time_ns": 30}],
+            "A appends a0 a1 · power cut · B reads []",
+        ),
+        (  # the read began before the append ended
+            [_append("c1", 10, 90, "x.0", "x.1"), _read("c2", 50, "y", "z", "x.0", limit=3)],
+            [],
+            "A appends a0 a1 · meanwhile B reads the newest 3: [… a0]",
+        ),
+        (  # given in any order, told by time; two appends of one client
+            [
+                _read("c2", 60, "x.0"),
+                _append("c1", 30, 40, "x.1"),
+                _append("c1", 10, 20, "x.0"),
+            ],
+            [],
+            "A appends a0 · A appends a1 · B reads [a0]",
+        ),
+        (
+            [_append("c1", 10, 20, "x.0", status="info"), _append("c1", 30, 40, "x.0"),
+             _read("c1", 50, "x.0", "x.0")],
+            [{"name": "lost-ack", "time_ns": 15}],
+            "A appends a0 (no answer) · the reply is lost · A appends a0 · A reads [a0 a0]",
+        ),
+        (
+            [{"f": "forget", "process": "c1", "status": "ok", "invoked_ns": 1, "completed_ns": 2},
+             _read("c2", 5, "old")],
+            [],
+            "A forgets · B reads […]",
+        ),
+        ([], [], ""),
+    ],
+)  # fmt: skip
+def test_a_story_tells_what_happened(
+    operations: list[dict[str, Any]], faults: list[dict[str, Any]], expected: str
+):
+    assert story({"operations": operations, "faults": faults}) == expected
