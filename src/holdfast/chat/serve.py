@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import EngineUnreachable, UsageError
@@ -26,16 +26,16 @@ STOP_TIMEOUT_S: Final = 5
 class Asked:
     """The arguments of the command."""
 
-    url: str
+    url: str = field(repr=False)
     namespace: str
     require: str
     host: str
     port: int
-    token: str | None
-    model_url: str | None
+    token: str | None = field(repr=False)
+    model_url: str | None = field(repr=False)
     model: str | None
     embedder: str | None
-    index: str | None
+    index: str | None = field(repr=False)
     rate: float
     secure_cookies: bool = False
     proxy: str | None = None

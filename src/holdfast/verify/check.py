@@ -51,7 +51,7 @@ _LATE: Final = 4.0
 class CheckOptions:
     """What to check, and how hard."""
 
-    target: str = "sqlite"
+    target: str = field(default="sqlite", repr=False)
     config: str | None = None
     engine: str | None = None
     engine_version: str | None = None

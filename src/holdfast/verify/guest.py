@@ -60,6 +60,8 @@ def _only(url: str, kept: Callable[[str], bool]) -> str:
 def _beside(url: str, stack: contextlib.ExitStack) -> str:
     """A new one in a directory beside it, on the same file system."""
     scheme, _, rest = url.partition("://")
+    if not rest.startswith("/"):
+        raise UsageError("a file has no host: write three slashes, or four; nothing was written")
     path, mark, query = rest.partition("?")
     file = Path(unquote(path.removeprefix("/"))).absolute()
     if not file.parent.is_dir():

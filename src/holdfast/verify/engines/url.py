@@ -282,6 +282,9 @@ _EXAMPLES: Final = {
     "valkey": "redis://127.0.0.1:6379/9",
     "postgres": "postgresql://postgres@127.0.0.1:5432/scratch",
 }
+_NOT_POSTGRES: Final = (
+    "not the URL of a PostgreSQL, such as postgresql://user:password@host/database"
+)
 _OTHER_TABLES: Final = """
     SELECT n.nspname || '.' || c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -318,8 +321,8 @@ def redis_place(url: str) -> Place:
     try:
         address = url.replace("valkey://", "redis://", 1)
         parts: dict[str, Any] = dict(parse_url(address))  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise UsageError(f"not the URL of a Redis: {error}") from error
+    except ValueError:  # its words may quote the password: it must not be a cause
+        raise UsageError("not the URL of a Redis, such as redis://:password@host:6379/0") from None
     return Place(
         host=str(parts.get("path") or parts.get("host") or "localhost"),
         port=int(parts.get("port") or 6379),
@@ -337,14 +340,16 @@ def postgres_place(url: str) -> Place:
         raise UsageError("not the URL of a PostgreSQL: it begins with postgresql://")
     try:
         parts = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise UsageError(f"not the URL of a PostgreSQL: {error}") from error
+    except psycopg.Error:  # its words may quote the password: it must not be a cause
+        raise UsageError(_NOT_POSTGRES) from None
     known = {**_defaults(str(parts.get("service") or "")), **parts}
     # It connects to hostaddr where there is one, whatever host says.
     host = str(known.get("hostaddr") or known.get("host") or "")
     port = str(known.get("port") or 5432)
     if "," in f"{host}{port}":
         raise UsageError(f"one server is wanted for tests, not several: {host}:{port}")
+    if not (port.isascii() and port.isdecimal()):
+        raise UsageError(_NOT_POSTGRES)
     return Place(
         host=host or "/var/run/postgresql",
         port=int(port),
