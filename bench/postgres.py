@@ -44,8 +44,7 @@ RIVALS = {
 
 RIVAL = """
 import asyncio, sys, time, uuid
-kind, host, port = sys.argv[1:4]
-at = f"postgres@{host}:{port}/postgres"
+kind, at = sys.argv[1], sys.argv[2].partition("://")[2]
 text, session = "x" * 200, str(uuid.uuid4())
 loop = asyncio.new_event_loop()
 if kind == "agents":
@@ -159,9 +158,9 @@ def _reads(raw: RawLog, store: Store) -> Iterator[Figure]:
 class Rival:
     """Another library's store, in a process of its own."""
 
-    def __init__(self, kind: str, port: int) -> None:
+    def __init__(self, kind: str, url: str) -> None:
         self._process = subprocess.Popen(
-            [HOME / "bin" / "python", "-c", RIVAL, kind, "127.0.0.1", str(port)],
+            [HOME / "bin" / "python", "-c", RIVAL, kind, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -209,7 +208,7 @@ def _rivals(engine: Any, store: Store, after: contextlib.ExitStack) -> Iterator[
         yield Figure("other libraries could not be installed", 0.0, unit="", detail=why_not)
         return
     for kind, name in RIVALS.items():
-        rival = after.enter_context(contextlib.closing(Rival(kind, engine.port)))
+        rival = after.enter_context(contextlib.closing(Rival(kind, engine.url)))
         yield from _beside(rival, name, store, f"beside {kind}")
         rival.close()
 

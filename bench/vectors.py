@@ -42,7 +42,7 @@ def _without_pgvector(engine: Any) -> str:
     engine.query("CREATE ROLE app LOGIN")
     engine.query("CREATE DATABASE plain")
     engine.query("GRANT CREATE ON DATABASE plain TO app")
-    return f"postgresql://app@127.0.0.1:{engine.port}/plain"
+    return str(engine.role_url("app", "plain"))
 
 
 def _without_vector_sets(engine: Any) -> str:

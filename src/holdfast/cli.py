@@ -317,6 +317,12 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
     show_default=True,
     help="Writes per second and person, in the long run.",
 )
+@click.option("--secure-cookies", is_flag=True, help="Cookies for HTTPS only: behind TLS.")
+@click.option(
+    "--proxy",
+    metavar="ADDRESSES",
+    help="Proxies whose X-Forwarded-For is believed, with commas between them.",
+)
 @click.option(
     "--chaos",
     metavar="ENGINE",

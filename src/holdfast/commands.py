@@ -8,7 +8,7 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Conflict, UsageError
@@ -252,10 +252,10 @@ class ImportSession(Command[bool]):
 class Settings:
     """What `connect` was asked for. The URL may hold a password: it never goes into words."""
 
-    url: str
+    url: str = field(repr=False)
     namespace: bytes
     require: Durability
-    replicas: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = field(default=(), repr=False)
 
 
 class Setup(Protocol):

@@ -127,7 +127,9 @@ def without_password(url: str) -> str:
     A password with a slash in it looks like a path, so all before the last @ goes.
     """
     scheme, mark, rest = url.partition("://")
-    if not mark or scheme in ("sqlite", "chroma"):
+    if not mark:  # no URL, or one that is written wrong
+        return f"…@{url.rpartition('@')[2]}" if "@" in url else url
+    if scheme in ("sqlite", "chroma") and rest.startswith("/"):  # a file's name may hold an @
         return url
     place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
     return f"{scheme}{mark}{place}"
@@ -176,9 +178,10 @@ def _index(index: object, settings: Settings) -> Index | None:
     if index is None:
         return None
     if not isinstance(index, str) or not index.startswith(("chroma://", "chroma+http://")):
+        shown = without_password(index) if isinstance(index, str) else index
         raise UsageError(
             "index is chroma:///dir or chroma+http://host:port; left out, vectors are kept in the "
-            f"log's own engine. Not {index!r}"
+            f"log's own engine. Not {shown!r}"
         )
     from holdfast.recall.chroma_index import ChromaIndex  # noqa: PLC0415 - an extra
 

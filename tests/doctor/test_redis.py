@@ -27,7 +27,7 @@ def redis(on_disk: OnDisk) -> Any:
 def limited(engine: Any, *rights: str) -> str:
     """The URL of a user who may not do everything."""
     engine.call("ACL", "SETUSER", "app", "on", f">{SECRET}", "~*", "+@all", *rights)
-    return str(engine.url.replace("redis://", f"redis://app:{SECRET}@"))
+    return str(engine.url.replace(f":{engine.password}@", f"app:{SECRET}@"))
 
 
 @pytest.mark.parametrize("config", ["rdb-only", "aof-everysec", "no-persistence", "aof-rewriting"])
@@ -230,7 +230,7 @@ def test_where_nothing_is_allowed_everything_is_unknown(redis: Any):
 @pytest.mark.parametrize("login", ["app:wr0ng", ":wr0ng"])
 def test_a_wrong_password_is_could_not_look_and_is_not_shown(redis: Any, login: str):
     limited(redis)
-    found = audit(redis.url.replace("redis://", f"redis://{login}@"))
+    found = audit(redis.url.replace(f":{redis.password}@", f"{login}@"))
     assert found.exit_code == 3
     assert "wr0ng" not in repr(found)
 

@@ -19,13 +19,14 @@ import holdfast
 from holdfast import Durability
 from holdfast.doctor import Hazard, Soundness, audit
 from holdfast.verify.engines.ports import HOST
-from holdfast.verify.engines.postgres import PostgresEngine, run_as_ids, run_as_user
+from holdfast.verify.engines.postgres import PostgresEngine
+from holdfast.verify.run_as import run_as_ids, run_as_user
 from tests.contract.harness import say, texts
 from tests.waiting import wait_until
 
 CONFIG = """
 [databases]
-postgres = host={host} port={engine_port} dbname=postgres user=postgres
+postgres = host={host} port={engine_port} dbname=postgres user=postgres password={password}
 [pgbouncer]
 listen_addr = {host}
 listen_port = {port}
@@ -56,7 +57,13 @@ def bouncer(postgres_engine: PostgresEngine) -> Iterator[str]:
         shutil.chown(folder, *run_as_ids())  # it does not run as root, either
         config = folder / "pgbouncer.ini"
         config.write_text(
-            CONFIG.format(host=HOST, port=port, engine_port=postgres_engine.port, folder=folder)
+            CONFIG.format(
+                host=HOST,
+                port=port,
+                engine_port=postgres_engine.port,
+                password=postgres_engine.password,
+                folder=folder,
+            )
         )
         process = subprocess.Popen(
             run_as_user([program, str(config)]),

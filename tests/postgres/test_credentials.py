@@ -38,7 +38,7 @@ def everything(error: BaseException) -> str:
 
 
 def url(engine: PostgresEngine, password: str, query: str = "") -> str:
-    return engine.url.replace("postgres@", f"app:{password}@") + query
+    return engine.url.replace(f"postgres:{engine.password}@", f"app:{password}@") + query
 
 
 def test_the_right_password_works_and_is_shown_nowhere(
@@ -99,7 +99,7 @@ def test_a_wrong_password_is_named_as_the_reason(guarded: PostgresEngine):
 def test_a_missing_database_is_named_as_the_reason(postgres_engine_factory: EngineFactory):
     engine = postgres_engine_factory()
     with pytest.raises(EngineUnreachable, match='"nowhere" does not exist'):
-        holdfast.connect(engine.url.replace("/postgres", "/nowhere"))
+        holdfast.connect(engine.url.removesuffix("/postgres") + "/nowhere")
 
 
 @pytest.mark.parametrize(

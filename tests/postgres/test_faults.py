@@ -10,8 +10,9 @@ import pytest
 
 import holdfast
 from holdfast import EngineFull, EngineUnreachable, OutcomeUnknown
-from holdfast.verify.engines.postgres import PostgresEngine, run_as_ids
+from holdfast.verify.engines.postgres import PostgresEngine
 from holdfast.verify.faults import Proxy, SmallDisk
+from holdfast.verify.run_as import run_as_ids
 from tests.contract.harness import say, texts
 from tests.postgres.conftest import OpenStore
 

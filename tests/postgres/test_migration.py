@@ -144,10 +144,6 @@ def test_tables_of_another_program_are_left_alone(
     assert admin.execute("SELECT to_regclass('public.messages')").fetchone() == (None,)
 
 
-def role_url(engine: PostgresEngine, role: str) -> str:
-    return engine.url.replace("postgres@", f"{role}@")
-
-
 GRANTS = (
     "GRANT USAGE ON SCHEMA holdfast TO app",
     "GRANT SELECT ON holdfast.holdfast_schema TO app",
@@ -168,7 +164,7 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
 ):
     admin.execute("CREATE ROLE app LOGIN")
-    url = role_url(postgres_engine, "app")
+    url = postgres_engine.role_url("app")
     with pytest.raises(Refused, match="may not create them"):
         holdfast.connect(url)
     assert admin.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,)
@@ -214,7 +210,7 @@ def test_a_role_that_may_not_change_the_schema_holds_nobody_up(
         idle.execute("SELECT count(*) FROM holdfast.sessions")
         begun_s = time.monotonic()
         with pytest.raises(Refused, match="may not create them"):
-            holdfast.connect(role_url(postgres_engine, "app"))
+            holdfast.connect(postgres_engine.role_url("app"))
         assert time.monotonic() - begun_s < 1, "it waited for locks that it has no use for"
 
 
@@ -224,10 +220,10 @@ def test_an_owner_without_superuser_rights_brings_a_schema_of_any_name_up_to_dat
     """Also by a role that is a member of the owner's."""
     admin.execute("CREATE ROLE owner LOGIN; CREATE ROLE member LOGIN IN ROLE owner")
     admin.execute("CREATE SCHEMA other AUTHORIZATION owner")
-    with psycopg.connect(role_url(postgres_engine, "owner")) as owner:
+    with psycopg.connect(postgres_engine.role_url("owner")) as owner:
         owner.execute(in_schema(MIGRATIONS[0], "other"))
         owner.execute("INSERT INTO other.holdfast_schema (version) VALUES (1)")
-    with holdfast.connect(f"{role_url(postgres_engine, 'member')}?schema=other") as store:
+    with holdfast.connect(f"{postgres_engine.role_url('member')}?schema=other") as store:
         assert store.append("s", say("x")).first == 1
     versions = admin.execute("SELECT max(version) FROM other.holdfast_schema").fetchone()
     assert versions == (SCHEMA_VERSION,)

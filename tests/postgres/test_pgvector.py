@@ -35,7 +35,7 @@ class Database:
         self._server = server
         server.query(f"CREATE DATABASE {self.name}")
         server.query(f"GRANT CREATE ON DATABASE {self.name} TO app")
-        self.url = f"postgresql://app@127.0.0.1:{server.port}/{self.name}"
+        self.url = server.role_url("app", self.name)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """As superuser."""

@@ -24,8 +24,8 @@ APIS = [holdfast.connect, AsyncApi]
 @pytest.mark.parametrize("api", APIS)
 def test_a_unix_socket(redis_engine_factory: EngineFactory, tmp_path: Path, api: Any):
     place = tmp_path / "r.sock"
-    redis_engine_factory(config="aof-always", settings={"unixsocket": str(place)})
-    with api(f"unix://{place}?db=3") as store:
+    engine = redis_engine_factory(config="aof-always", settings={"unixsocket": str(place)})
+    with api(f"unix://:{engine.password}@{place}?db=3") as store:
         assert store.append("s", say("x")).first == 1
 
 
@@ -40,18 +40,18 @@ def test_tls(redis_engine_factory: EngineFactory, tmp_path: Path, api: Any):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    redis_engine_factory(
+    engine = redis_engine_factory(
         config="aof-always",
         settings={
             "tls-port": port, "tls-cert-file": certificate, "tls-key-file": key,
             "tls-ca-cert-file": certificate, "tls-auth-clients": "no",
         },
     )  # fmt: skip
-    with api(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
+    with api(f"rediss://:{engine.password}@127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
         store.append("s", say("x"))
         assert texts(store.history("s")) == ["x"]
     with pytest.raises(EngineUnreachable, match="nothing was written"):
-        api(f"rediss://127.0.0.1:{port}/0")
+        api(f"rediss://:{engine.password}@127.0.0.1:{port}/0")
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -100,6 +100,7 @@ class Sentinel:
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor memory 127.0.0.1 {primary.port} 1\n"
+            f"sentinel auth-pass memory {primary.password}\n"
             "sentinel down-after-milliseconds memory 300\n"
             "sentinel failover-timeout memory 2000\n"
         )
@@ -133,7 +134,7 @@ def test_after_a_failover_the_store_goes_on_at_the_new_primary(
     sentinel: tuple[Any, Any, Any], api: Any
 ):
     watcher, primary, replica = sentinel
-    url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{watcher.port}/memory/0"
+    url = f"redis+sentinel://:{primary.password}@127.0.0.1:1,127.0.0.1:{watcher.port}/memory/0"
     with pytest.warns(StorageWarning, match="require=Durability.REPLICA"):
         store = api(url)
     with store:
@@ -156,15 +157,15 @@ def appends(store: Any, text: str, *, key: str) -> bool:
 
 
 def test_an_unknown_service_is_named(sentinel: tuple[Any, Any, Any]):
-    watcher, _, _ = sentinel
+    watcher, primary, _ = sentinel
     with pytest.raises(EngineUnreachable, match="'other'"):
-        holdfast.connect(f"redis+sentinel://127.0.0.1:{watcher.port}/other/0")
+        holdfast.connect(f"redis+sentinel://:{primary.password}@127.0.0.1:{watcher.port}/other/0")
 
 
 def test_the_doctor_looks_at_the_primary_behind_a_sentinel(sentinel: tuple[Any, Any, Any]):
     watcher, primary, _ = sentinel
-    found = audit(f"redis+sentinel://127.0.0.1:{watcher.port}/memory/0")
+    found = audit(f"redis+sentinel://:{primary.password}@127.0.0.1:{watcher.port}/memory/0")
     assert found.where == f"127.0.0.1:{primary.port}"
     assert found.sound[Hazard.FAILOVER] is Soundness.UNSOUND
-    unknown = audit(f"redis+sentinel://127.0.0.1:{watcher.port}/other/0")
+    unknown = audit(f"redis+sentinel://:{primary.password}@127.0.0.1:{watcher.port}/other/0")
     assert unknown.exit_code == 3

@@ -104,8 +104,8 @@ def test_sessions_live_on_every_node_and_are_listed_together(
 
 
 def test_any_node_of_a_list_leads_to_the_cluster(cluster: Any):
-    port = cluster.nodes[2].port
-    with holdfast.connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{port}") as store:
+    port, password = cluster.nodes[2].port, cluster.nodes[2].password
+    with holdfast.connect(f"redis+cluster://:{password}@127.0.0.1:1,127.0.0.1:{port}") as store:
         assert store.append("s", say("x")).first == 1
 
 
@@ -133,10 +133,23 @@ def test_a_slot_on_its_way_is_asked_for_at_its_new_place(cluster: Any, api: Step
         store.append(name, say("a"), key="k")
         there.call("CLUSTER", "SETSLOT", str(slot), "IMPORTING", here.call("CLUSTER", "MYID"))
         here.call("CLUSTER", "SETSLOT", str(slot), "MIGRATING", there.call("CLUSTER", "MYID"))
-        here.call("MIGRATE", "127.0.0.1", str(there.port), keys[0], "0", "5000")
+        here.call(
+            "MIGRATE", "127.0.0.1", str(there.port), keys[0], "0", "5000", "AUTH", there.password
+        )
         with pytest.raises(EngineUnreachable, match="is moving this session"):
             store.append(name, say("lost"))
-        here.call("MIGRATE", "127.0.0.1", str(there.port), "", "0", "5000", "KEYS", *keys[1:])
+        here.call(
+            "MIGRATE",
+            "127.0.0.1",
+            str(there.port),
+            "",
+            "0",
+            "5000",
+            "AUTH",
+            there.password,
+            "KEYS",
+            *keys[1:],
+        )
         assert store.append(name, say("b"), key="l").first == 2
         assert texts(store.history(name)) == ["a", "b"]
     assert here.call("CLUSTER", "COUNTKEYSINSLOT", str(slot)) == 0
@@ -206,7 +219,18 @@ def begin_to_move(cluster: Any, name: str) -> tuple[Any, Any]:
 
 def carry_over(here: Any, there: Any, name: str, *parts: str) -> None:
     keys = [f"hf:{{default.{name}}}:{part}" for part in parts]
-    here.call("MIGRATE", "127.0.0.1", str(there.port), "", "0", "5000", "KEYS", *keys)
+    here.call(
+        "MIGRATE",
+        "127.0.0.1",
+        str(there.port),
+        "",
+        "0",
+        "5000",
+        "AUTH",
+        there.password,
+        "KEYS",
+        *keys,
+    )
 
 
 @pytest.mark.parametrize("api", APIS)

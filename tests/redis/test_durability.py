@@ -205,7 +205,7 @@ def test_where_config_is_forbidden_nothing_is_claimed_unless_it_is_stated(
 ):
     engine = redis_engine_factory(config="aof-always")
     engine.call("ACL", "SETUSER", "app", "on", ">s3cret", "~hf:*", "+@all", "-config")
-    url = engine.url.replace("redis://", "redis://app:s3cret@")
+    url = engine.url.replace(f":{engine.password}@", "app:s3cret@")
     with pytest.raises(Refused, match="CONFIG is forbidden") as refusal:
         holdfast.connect(url)
     assert "?durability=disk" in str(refusal.value)
@@ -226,7 +226,7 @@ def test_what_is_seen_goes_before_what_is_stated(redis_engine_factory: EngineFac
 def test_even_where_config_is_forbidden_eviction_is_seen(redis_engine_factory: EngineFactory):
     engine = redis_engine_factory(config="aof-always", settings={"maxmemory-policy": "allkeys-lfu"})
     engine.call("ACL", "SETUSER", "app", "on", ">s3cret", "~hf:*", "+@all", "-config")
-    url = engine.url.replace("redis://", "redis://app:s3cret@")
+    url = engine.url.replace(f":{engine.password}@", "app:s3cret@")
     with pytest.raises(Refused, match="maxmemory-policy is allkeys-lfu"):
         holdfast.connect(f"{url}?durability=disk")
 
@@ -234,7 +234,7 @@ def test_even_where_config_is_forbidden_eviction_is_seen(redis_engine_factory: E
 def test_a_user_who_may_not_write_is_told_so(redis_engine_factory: EngineFactory):
     engine = redis_engine_factory(config="aof-always")
     engine.call("ACL", "SETUSER", "app", "on", ">s3cret", "~other:*", "+@all")
-    url = engine.url.replace("redis://", "redis://app:s3cret@")
+    url = engine.url.replace(f":{engine.password}@", "app:s3cret@")
     with holdfast.connect(url) as store:
         with pytest.raises(Refused, match="may not do that"):
             store.append("s", say("x"))
@@ -247,7 +247,7 @@ def test_a_wrong_password_is_refused_and_never_repeated(
     engine = redis_engine_factory(config="aof-always")
     engine.call("ACL", "SETUSER", "app", "on", ">s3cret", "~hf:*", "+@all")
     with pytest.raises((Refused, EngineUnreachable)) as refusal:
-        holdfast.connect(engine.url.replace("redis://", f"redis://{login}@"))
+        holdfast.connect(engine.url.replace(f":{engine.password}@", f"{login}@"))
     assert "wr0ng" not in str(refusal.value) + repr(refusal.value) + str(refusal.value.__cause__)
 
 

@@ -42,8 +42,8 @@ def proxy(engine: Any) -> Iterator[Proxy]:
         yield proxy
 
 
-def test_plain_redis_py_sends_an_append_twice_when_its_reply_is_lost(proxy: Proxy):
-    client = redis.Redis(host=proxy.host, port=proxy.port)
+def test_plain_redis_py_sends_an_append_twice_when_its_reply_is_lost(engine: Any, proxy: Proxy):
+    client = redis.Redis(host=proxy.host, port=proxy.port, password=engine.password)
     lost = proxy.swallow_reply(match=b"RPUSH")
     client.rpush("list", "once")
     lost.landed()
@@ -195,6 +195,7 @@ def test_an_engine_made_a_replica_takes_nothing(
     other = redis_engine_factory(config="aof-always")
     with api(engine.url) as store:
         store.append("s", say("x"))
+        engine.call("CONFIG", "SET", "masterauth", other.password)
         engine.call("REPLICAOF", "127.0.0.1", str(other.port))
         with pytest.raises(HoldfastError, match="is a replica"):
             store.append("s", say("y"))

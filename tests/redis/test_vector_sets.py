@@ -29,7 +29,7 @@ def engine(redis8: Callable[..., Any]) -> Any:
 def forbidden(engine: Any) -> str:
     """The URL of a user who may do all but that."""
     engine.call("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-vadd")
-    return str(engine.url.replace("redis://", "redis://app:secret@"))
+    return str(engine.url.replace(f":{engine.password}@", "app:secret@"))
 
 
 def kept(engine: Any) -> tuple[int, int]:

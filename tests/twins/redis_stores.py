@@ -29,7 +29,9 @@ class ListStore:
     def __init__(self, url: str) -> None:
         place = urlsplit(url)
         # As most people connect; the driver's own retries are on.
-        self.client: Any = redis.Redis(host=place.hostname or "", port=place.port or 6379)
+        self.client: Any = redis.Redis(
+            host=place.hostname or "", port=place.port or 6379, password=place.password
+        )
 
     def append(self, session: str, messages: Sequence[Turn], *, pause: Pause = nothing) -> None:
         self.client.rpush(self.key(session), *map(self.encode, messages))

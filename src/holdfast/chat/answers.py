@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -33,6 +33,8 @@ class Asked:
     now: datetime
     alone: Callable[[], AbstractAsyncContextManager[None]]
     """Nobody else writes memories of this person meanwhile."""
+    address: str = ""
+    """Where the message comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,43 @@ async def look(asked: Asked, query: str) -> Looked:
     """What is remembered of a person that fits, but for what this very turn has told."""
     try:
         found: Recalled = await asked.store.recall(
-            asked.person.memories, query, k=bounds.RECALLED + MEMORIES_PER_MESSAGE
+            asked.person.memories,
+            query[: bounds.QUERY_CHARS_MAX],
+            k=bounds.RECALLED + MEMORIES_PER_MESSAGE,
         )
     except HoldfastError as error:
         return Looked((), failed=str(error))
     here = Source(asked.person.session(asked.conversation), asked.seq, asked.seq)
     earlier = [hit for hit in found if hit.source != here]
     return Looked(tuple(earlier[: bounds.RECALLED]), found.behind)
+
+
+class Locks:
+    """A lock for each name, kept only while it is held or waited for."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[None]:
+        """One at a time under this name, in the order in which they came."""
+        lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
+        self._locks[name] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._locks[name]
+            if waiting == 1:
+                del self._locks[name]
+            else:
+                self._locks[name] = (lock, waiting - 1)
+
+
+async def is_remembered(store: AsyncStore, scope: str, number: int) -> bool:
+    """Whether a memory has not been forgotten."""
+    page = await store.memories(scope, after=number - 1, before=number + 1)
+    return bool(page.messages or page.damaged)
 
 
 async def is_there(store: AsyncStore, session: str, seq: int) -> bool:
@@ -114,6 +146,16 @@ def found_text(looked: Looked) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
+def texts_in(result: object) -> set[str]:
+    """The texts that a tool's result holds, as `found_text` writes them."""
+    try:
+        found = json.loads(result) if isinstance(result, str) else []
+    except (ValueError, RecursionError):
+        return set()
+    rows = found if isinstance(found, list) else []
+    return {str(one.get("text")) for one in rows if isinstance(one, dict)}
+
+
 def _iso(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat(timespec="seconds")
 
@@ -132,10 +174,12 @@ class Companion:
     def __init__(self) -> None:
         # A look computes: many at once would take the machine from those who want to be saved.
         self._looking = asyncio.Semaphore(bounds.LOOKS_AT_ONCE)
+        # Of each address only one waits for its turn, so nobody waits for all that another asked.
+        self._addresses = Locks()
 
     async def answer(self, asked: Asked) -> AsyncIterator[Looked | Delta | Made]:
         """Look into memory, then answer from it; the text comes word by word."""
-        async with self._looking:
+        async with self._addresses.held(asked.address), self._looking:
             looked = fitting(await look(asked, asked.text))
         yield looked
         text = self._text(asked, looked)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -23,7 +24,7 @@ from holdfast.chat.answers import Answerer
 from holdfast.chat.control import Control
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
-from holdfast.chat.request_guard import Guard, Rate
+from holdfast.chat.request_guard import Guard, Limits, address_of
 from holdfast.chat.turns import Saved, Sent, Turns, shown
 from holdfast.contract import AsyncStore
 from holdfast.errors import (
@@ -62,8 +63,9 @@ class Service:
     link: Link
     turns: Turns
     setting: Setting
-    rate: Rate
-    sign_ins: Rate
+    limits: Limits
+    loading: set[str] = field(default_factory=set)
+    """Addresses from which a file is being loaded."""
 
 
 class Json(Response):
@@ -78,13 +80,7 @@ class Json(Response):
 
 def build(link: Link, answerer: Answerer, setting: Setting) -> FastAPI:
     """The whole app over a link to a store."""
-    service = Service(
-        link,
-        Turns(answerer),
-        setting,
-        Rate(setting.per_s, max(bounds.RATE_BURST, int(setting.per_s))),
-        Rate(bounds.SIGN_IN_PER_S, bounds.SIGN_IN_BURST),
-    )
+    service = Service(link, Turns(answerer), setting, Limits(setting.per_s))
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -124,11 +120,31 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def _admitted(request: Request, service: Serving) -> None:
+def _address(request: Request) -> str:
+    return address_of(request.scope)
+
+
+Address = Annotated[str, Depends(_address)]
+
+
+def _admitted(request: Request, service: Serving, address: Address) -> None:
+    service.limits.request(address)
+    access = service.setting.access
+    if access.admits(request.cookies.get(PASS)):
+        return
     bearer = request.headers.get("authorization", "")
-    token = bearer.removeprefix("Bearer ") if bearer.startswith("Bearer ") else None
-    if not service.setting.access.admits(request.cookies.get(PASS), token):
-        raise HTTPException(401, "this service asks for its token: sign in")
+    if bearer.startswith("Bearer ") and _is_right(bearer.removeprefix("Bearer "), service, address):
+        return
+    raise HTTPException(401, "this service asks for its token: sign in")
+
+
+def _is_right(token: str, service: Service, address: str) -> bool:
+    """Whether it is the token; few wrong ones are looked at."""
+    service.limits.guess(address)
+    if service.setting.access.pass_for(token) is None:
+        return False
+    service.limits.right(address)
+    return True
 
 
 def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
@@ -141,11 +157,8 @@ def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
 KnownPerson = Annotated[Person, Depends(_person)]
 
 
-def _counted(person: KnownPerson, service: Serving) -> Person:
-    wait_s = service.rate.wait_s(person.id)
-    if wait_s:
-        after = {"Retry-After": str(int(wait_s) + 1)}
-        raise HTTPException(429, f"too many at once; try again in {wait_s:.1f} s", after)
+def _counted(person: KnownPerson, service: Serving, address: Address) -> Person:
+    service.limits.write(person.id, address)
     return person
 
 
@@ -166,11 +179,15 @@ api = APIRouter(prefix="/api", responses=PROBLEMS)
 @pages.get("/", include_in_schema=False)
 async def page(request: Request, service: Serving) -> Response:
     """The chat page, or the page that asks for the token."""
-    if not service.setting.access.admits(request.cookies.get(PASS), None):
+    passed = request.cookies.get(PASS)
+    if not service.setting.access.admits(passed):
         return FileResponse(STATIC / "sign-in.html")
     answer = FileResponse(STATIC / "index.html")
-    if not is_token(request.cookies.get(PERSON)):
-        _set_cookie(answer, PERSON, new_token(), service)
+    # Set again at each visit: a year after the last one, not after the first, it is forgotten.
+    token = request.cookies.get(PERSON)
+    _set_cookie(answer, PERSON, token if token and is_token(token) else new_token(), service)
+    if passed is not None and not service.setting.access.open:
+        _set_cookie(answer, PASS, passed, service)
     return answer
 
 
@@ -199,13 +216,10 @@ async def ready(service: Serving) -> Json:
 
 
 @api.post("/sign-in", status_code=204, response_class=Response)
-async def sign_in(given: shapes.SignIn, request: Request, service: Serving) -> Response:
-    """Trade the token for a cookie. Few tries are allowed."""
-    address = request.client.host if request.client else ""
-    if service.sign_ins.wait_s(address):
-        raise HTTPException(429, "too many tries; wait a little")
+async def sign_in(given: shapes.SignIn, service: Serving, address: Address) -> Response:
+    """Trade the token for a cookie. Few wrong tries are allowed."""
     passed = service.setting.access.pass_for(given.token)
-    if passed is None:
+    if not _is_right(given.token, service, address) or passed is None:
         raise HTTPException(401, "that is not the token")
     answer = Response(status_code=204)
     _set_cookie(answer, PASS, passed, service)
@@ -267,6 +281,7 @@ async def send(
     conversation: str,
     given: shapes.NewMessage,
     person: Writer,
+    address: Address,
     store: Opened,
     service: Serving,
 ) -> StreamingResponse:
@@ -275,7 +290,7 @@ async def send(
     The 200 is sent after the message is durable as required. Events: `saved`, `looked` (into
     memory), `delta` (text), `answered` (the whole answer, durable), or `failed`, `gone`.
     """
-    sent = Sent(conversation, given.text, given.key, given.utc_offset_minutes)
+    sent = Sent(conversation, given.text, given.key, given.utc_offset_minutes, address)
     saved = await service.turns.save(store, person, sent)
     return StreamingResponse(
         _events(service, store, person, sent, saved), media_type="text/event-stream"
@@ -331,7 +346,7 @@ async def search(given: shapes.Query, person: Writer, store: Opened) -> Json:
 async def delete_memory(memory: int, person: Writer, store: Opened, service: Serving) -> Json:
     """Erase one memory for good. The conversation that it comes from stays."""
     async with service.turns.alone(person):
-        gone = panel.Gone().plus(await store.forget_memory(person.memories, memory))
+        gone = await panel.forget_memory(store, person, memory)
     if not gone.memories:
         raise HTTPException(404, "there is no such memory")
     return Json(asdict(gone))
@@ -360,17 +375,22 @@ async def load(
     key: Annotated[str, fastapi.Path(pattern=shapes.KEY)],
     request: Request,
     person: Writer,
+    address: Address,
     store: Opened,
     service: Serving,
 ) -> Json:
-    """Add what an export holds; the same key again adds nothing."""
-    body = await request.body()
+    """Add what an export holds; the same key again adds nothing. One at a time for an address."""
+    if address in service.loading:
+        raise HTTPException(429, "a file is being loaded already; nothing was loaded of this one")
+    service.loading.add(address)
     try:
-        lines = body.decode("utf-8").split("\n")  # only there: a text may hold other line ends
-    except UnicodeDecodeError as error:
-        raise UsageError("an export is UTF-8; nothing was loaded") from error
-    async with service.turns.alone(person):
-        return Json(await panel.load(store, person, lines, key))
+        with tempfile.TemporaryFile(prefix="holdfast-load-") as file:
+            async for piece in request.stream():
+                file.write(piece)
+            async with service.turns.alone(person):
+                return Json(await panel.load(store, person, file, key))
+    finally:
+        service.loading.discard(address)
 
 
 @chaos.get("")

@@ -13,6 +13,15 @@ BODY_BYTES_MAX: Final = 128 * 1024
 LOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 """An exported file that is loaded."""
 
+LOAD_PIECE_MESSAGES: Final = 200
+"""Messages that a load appends at a time, so that others come in between."""
+
+LOAD_MEMORIES_MAX: Final = 10_000
+"""Memories in a file that is loaded."""
+
+MODEL_LINE_BYTES_MAX: Final = 1024 * 1024
+"""One line of what a model streams."""
+
 PAGE_MESSAGES: Final = 200
 """Messages that an opened conversation shows at first; more by scrolling back."""
 
@@ -24,6 +33,9 @@ MEMORIES_SHOWN: Final = 500
 
 RECALLED: Final = 5
 """Memories that an answer may use, and that a search shows at least."""
+
+QUERY_CHARS_MAX: Final = 1000
+"""What is looked for in memory: more of a long message would cost time and find no more."""
 
 LOOKS_AT_ONCE: Final = 1
 """Looks into memory that the companion makes at the same time."""
@@ -44,9 +56,18 @@ RATE_PER_S: Final = 2.0
 RATE_BURST: Final = 30
 """The same, at once."""
 
+PEOPLE_PER_ADDRESS: Final = 4
+"""All people at one address together may write as much as so many."""
+
+READS_PER_WRITE: Final = 10
+"""Requests of any sort that an address may make for each that writes."""
+
+TURNS_PER_ADDRESS_MAX: Final = 50
+"""Answers that are being made for one address at the same time."""
+
 SIGN_IN_PER_S: Final = 0.2
 SIGN_IN_BURST: Final = 5
-"""Tries to sign in, per address."""
+"""Wrong tokens, per address."""
 
 PEOPLE_COUNTED_MAX: Final = 10_000
 """People whose rate is remembered; the one longest away is dropped first."""

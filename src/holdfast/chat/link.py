@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.chat import bounds
@@ -25,11 +25,11 @@ CANARY: Final = "ready"
 class ChatOptions:
     """Which store a service is over."""
 
-    url: str
+    url: str = field(repr=False)
     namespace: str
     require: Durability
     embedder: str | None = None
-    index: str | None = None
+    index: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

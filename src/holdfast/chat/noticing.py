@@ -27,7 +27,8 @@ _NOTHING: Final = frozenset(
         "well", "fine", "right", "there", "all", "again", "and", "the", "it", "is", "that",
     }
 )  # fmt: skip
-_AND: Final = re.compile(r",?\s+and\s+(?=(?:I|I'm|I've|my|we|our)\b)")
+# It may begin only where no blank is before it: otherwise a row of blanks is read from each of them.
+_AND: Final = re.compile(r"(?<!\s),?\s+and\s+(?=(?:I|I'm|I've|my|we|our)\b)")
 _CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _CJK_ASKED: Final = re.compile(r"[吗呢么]$|什么|哪|谁|怎么|为什么|几点|多少")
 
@@ -49,7 +50,9 @@ def memories_in(text: str) -> list[str]:
             said = _statement(part.strip())
             if said and said not in found:
                 found.append(said)
-    return found[:MEMORIES_PER_MESSAGE]
+            if len(found) == MEMORIES_PER_MESSAGE:
+                return found
+    return found
 
 
 def is_question(text: str) -> bool:

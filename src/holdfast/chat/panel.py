@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any, TypeVar, cast
 
 from holdfast import codec, operations
 from holdfast.chat import bounds
+from holdfast.chat.answers import is_there, texts_in
 from holdfast.chat.people import NAME, Person
-from holdfast.chat.person_memories import memory_of, remember
-from holdfast.chat.turns import found, shown_memory
+from holdfast.chat.person_memories import Memory, memory_of, remember
+from holdfast.chat.turns import RECALLED, found, shown_memory
 from holdfast.commands import ERASED, MEMORIES
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, LimitExceeded, StoredDataError, UsageError
@@ -20,6 +22,7 @@ from holdfast.model import Erased, History, Message
 from holdfast.transfer import Reader, SessionCopy
 
 TITLE_CHARS = 60
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Gone:
     memories: int = 0
     bytes: int = 0
     scrubbed: bool = True
+    quoted_in: tuple[str, ...] = ()
+    """Conversations that stay, in which it was said or an answer may repeat it."""
 
     def plus(self, erased: Erased, *, conversations: int = 0) -> Gone:
         """With what one more call has erased."""
@@ -41,6 +46,11 @@ class Gone:
             self.bytes + erased.bytes,
             self.scrubbed and erased.scrubbed,
         )
+
+    def quoted(self, conversations: Iterable[str]) -> Gone:
+        """The same, with where it can still be read; then a copy is left."""
+        names = tuple(dict.fromkeys(conversations))
+        return replace(self, quoted_in=names, scrubbed=self.scrubbed and not names)
 
 
 async def conversations(store: AsyncStore, person: Person) -> list[dict[str, Any]]:
@@ -93,11 +103,55 @@ async def forget_conversation(store: AsyncStore, person: Person, conversation: s
             f"{len(kept.damaged)} memories cannot be read, so what they come from is not known. "
             "Nothing was deleted"
         )
-    gone = Gone()
+    gone, mine = Gone(), []
     for one in kept:
         if one.seq and memory_of(one).conversation == conversation:
             gone = gone.plus(await store.forget_memory(person.memories, one.seq))
-    return gone.plus(await store.forget(session), conversations=1)
+            mine.append(one)
+    gone = gone.plus(await store.forget(session), conversations=1)
+    return gone.quoted(await _quoting(store, person, mine))
+
+
+async def forget_memory(store: AsyncStore, person: Person, number: int) -> Gone:
+    """One memory; what it comes from stays, and is named."""
+    page = await store.memories(person.memories, after=number - 1, before=number + 1)
+    gone = Gone().plus(await store.forget_memory(person.memories, number))
+    sources = [
+        one.conversation
+        for one in map(memory_of, page)
+        if one.conversation and await is_there(store, person.session(one.conversation), one.seq)
+    ]
+    return gone.quoted(sources + await _quoting(store, person, page.messages))
+
+
+async def _quoting(store: AsyncStore, person: Person, gone: Sequence[Message]) -> list[str]:
+    """The conversations of which an answer may repeat one of these memories."""
+    numbers, texts = {one.seq for one in gone}, {memory_of(one).text for one in gone}
+    found: list[str] = []
+    last: str | None = None
+    while gone and (
+        names := await store.sessions(
+            prefix=person.conversations, after=last, limit=bounds.SESSIONS_MAX
+        )
+    ):
+        found += [name for name in names if await _repeats(store, name, numbers, texts)]
+        last = names[-1]
+    return [name.removeprefix(person.conversations) for name in found]
+
+
+async def _repeats(
+    store: AsyncStore, session: str, numbers: set[int | None], texts: set[str]
+) -> bool:
+    after = 0
+    while page := await store.history(session, after=after, limit=bounds.LOAD_PIECE_MESSAGES):
+        for one in page:
+            marked = one.extra.get(RECALLED)
+            if isinstance(marked, list) and numbers.intersection(marked):
+                return True
+            if one.role == "tool" and texts.intersection(texts_in(one.content)):
+                return True
+        after = page[-1].seq or page.last
+    return False
 
 
 async def forget_all(store: AsyncStore, person: Person) -> Gone:
@@ -118,57 +172,86 @@ async def exported(store: AsyncStore, person: Person) -> AsyncIterator[bytes]:
         yield f"{line}\n".encode()
 
 
-async def load(store: AsyncStore, person: Person, lines: Iterable[str], key: str) -> dict[str, int]:
+async def load(store: AsyncStore, person: Person, file: IO[bytes], key: str) -> dict[str, int]:
     """Add what an export holds, as conversations of this person; once for each key.
 
     They get new ids, made from the key, so that nothing that is there is touched, whosever
-    export it is, and what was forgotten or has expired stays so.
+    export it is, and what was forgotten or has expired stays so. The file is read twice, in a
+    thread: a file that was cut short or is damaged loads nothing, and no more of it than one
+    session is held at a time.
     """
-    copies = _copies(lines)
-    moved = {
-        conversation: hashlib.sha256(f"{key}/{conversation}".encode()).hexdigest()[:24]
-        for _, conversation in copies
-        if conversation
-    }
+    memories = await asyncio.to_thread(_check, file)
+    wanted = {(one.conversation, one.seq) for one in memories}
     counts = {"conversations": 0, "messages": 0, "memories": 0}
     numbers: dict[tuple[str, int], int] = {}
-    for messages, conversation in copies:
-        if conversation and messages:
-            ack = await store.append(person.session(moved[conversation]), messages, key=key)
-            numbers |= {
-                (conversation, old.seq or 0): ack.first + at for at, old in enumerate(messages)
-            }
-            counts["conversations"] += 1
-            counts["messages"] += len(messages)
-    for messages, conversation in copies:
-        for old in [] if conversation else messages:
-            memory = memory_of(old)
-            if memory.text.strip():
-                seq = numbers.get((memory.conversation, memory.seq), 0)
-                source = moved[memory.conversation] if seq else ""
-                new = replace(memory, conversation=source, seq=seq)
-                await remember(store, person, new, key=f"load/{key}/{counts['memories']}")
-                counts["memories"] += 1
+    async for conversation, at, messages in _in_thread(_pieces(file)):
+        session = person.session(_moved(key, conversation))
+        ack = await store.append(session, messages, key=f"{key}/{at}")
+        for new, old in enumerate(messages, ack.first):
+            if (conversation, old.seq or 0) in wanted:
+                numbers[conversation, old.seq or 0] = new
+        counts["conversations"] += at == 0
+        counts["messages"] += len(messages)
+    for memory in memories:
+        seq = numbers.get((memory.conversation, memory.seq), 0)
+        source = _moved(key, memory.conversation) if seq else ""
+        moved = replace(memory, conversation=source, seq=seq)
+        await remember(store, person, moved, key=f"load/{key}/{counts['memories']}")
+        counts["memories"] += 1
     return counts
 
 
-def _copies(lines: Iterable[str]) -> list[tuple[list[Message], str]]:
-    """Whole before anything is written: a file that was cut short or is damaged loads nothing."""
+def _moved(key: str, conversation: str) -> str:
+    """The new id of a conversation."""
+    return hashlib.sha256(f"{key}/{conversation}".encode()).hexdigest()[:24]
+
+
+async def _in_thread(work: Iterator[T]) -> AsyncIterator[T]:
+    """What an iterator gives, each made in a thread: the event loop goes on meanwhile."""
+    end = object()
+    while (one := await asyncio.to_thread(next, work, end)) is not end:
+        yield cast("T", one)
+
+
+def _check(file: IO[bytes]) -> list[Memory]:
+    """Whether all of it can be loaded, so that none is refused after others were written."""
+    found, memories = 0, []
     try:
-        whole = list(_read(lines))
-    except (StoredDataError, UsageError) as error:
+        for copy, conversation in _copies(file):
+            found += 1
+            messages = _messages(copy)
+            operations.encode_batch(messages)
+            if not conversation:
+                memories += [one for one in map(memory_of, messages) if one.text.strip()]
+    except (StoredDataError, UsageError, UnicodeDecodeError) as error:
         why = str(error).partition(". ")[0]
-        raise UsageError(f"not a whole export: {why}. Nothing was loaded") from error
-    named = [(copy, _conversation(copy.name)) for copy in whole]
-    copies = [(copy, name) for copy, name in named if name is not None]
-    if not copies:
+        kind = LimitExceeded if isinstance(error, LimitExceeded) else UsageError
+        raise kind(f"not a whole export: {why}. Nothing was loaded") from error
+    if not found:
         raise UsageError("no conversation of this chat is in that file; nothing was loaded")
-    if len(copies) > bounds.SESSIONS_MAX:
+    if found > bounds.SESSIONS_MAX:
         raise LimitExceeded(f"more than {bounds.SESSIONS_MAX} conversations; nothing was loaded")
-    messages = [(_messages(copy), conversation) for copy, conversation in copies]
-    for one, _ in messages:
-        operations.encode_batch(one)  # so that none is refused after others were written
-    return messages
+    if len(memories) > bounds.LOAD_MEMORIES_MAX:
+        raise LimitExceeded(f"more than {bounds.LOAD_MEMORIES_MAX} memories; nothing was loaded")
+    return memories
+
+
+def _pieces(file: IO[bytes]) -> Iterator[tuple[str, int, list[Message]]]:
+    """Conversation, place, and a few messages of it; the next when those are written."""
+    for copy, conversation in _copies(file):
+        if conversation:
+            messages = _messages(copy)
+            for at in range(0, len(messages), bounds.LOAD_PIECE_MESSAGES):
+                yield conversation, at, messages[at : at + bounds.LOAD_PIECE_MESSAGES]
+
+
+def _copies(file: IO[bytes]) -> Iterator[tuple[SessionCopy, str]]:
+    """What is of a chat in the file, one after the other; "" for memories."""
+    file.seek(0)
+    for copy in _read(line.decode("utf-8") for line in file):  # cut at newlines only
+        conversation = _conversation(copy.name)
+        if conversation is not None:
+            yield copy, conversation
 
 
 def _conversation(log: bytes) -> str | None:
@@ -185,9 +268,15 @@ def _messages(copy: SessionCopy) -> list[Message]:
     if expires_ms is not None and expires_ms <= time.time() * 1000:
         return []
     try:
-        return [codec.decode(record, seq) for seq, record in copy.copy.rows if record != ERASED]
+        found = [codec.decode(record, seq) for seq, record in copy.copy.rows if record != ERASED]
     except StoredDataError as error:
         raise UsageError(f"a message cannot be read: {error}. Nothing was loaded") from error
+    # Numbers of memories are those of the store that it comes from.
+    return [replace(one, extra=_without(one.extra, RECALLED)) for one in found]
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
 
 
 def _read(lines: Iterable[str]) -> Iterator[SessionCopy]:

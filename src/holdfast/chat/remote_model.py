@@ -118,7 +118,10 @@ class Model:
         session = asked.person.session(asked.conversation)
         try:
             context = await asked.store.context(
-                session, asked.text, tokens=bounds.CONTEXT_TOKENS, scope=asked.person.memories
+                session,
+                asked.text[: bounds.QUERY_CHARS_MAX],
+                tokens=bounds.CONTEXT_TOKENS,
+                scope=asked.person.memories,
             )
         except HoldfastError as error:  # without long-term memory there still is the conversation
             page = await asked.store.history(session, limit=bounds.RECALLED, before=asked.seq + 1)
@@ -174,6 +177,8 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
     rest = b""
     async for piece in answer.aiter_bytes():
         *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > bounds.MODEL_LINE_BYTES_MAX:
+            raise Refused(f"a line of the model is longer than {bounds.MODEL_LINE_BYTES_MAX} bytes")
         for line in whole:
             yield line.decode("utf-8")
     yield rest.decode("utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -32,6 +34,7 @@ HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin",
     b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
+log: Final = logging.getLogger("holdfast.chat")
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -55,7 +58,7 @@ class Guard:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        dressed = _dressed(send, fresh=not scope["path"].startswith("/static/"))
+        dressed = _Dressed(send, fresh=not scope["path"].startswith("/static/"))
         refused = self._refused(scope, headers)
         if refused is not None:
             await _answer(dressed, *refused)
@@ -65,18 +68,29 @@ class Guard:
         if int(_digits(headers.get("content-length"))) > limit:
             await _answer(dressed, 413, f"a request may have {limit} bytes; nothing was read")
             return
-        await self._app(scope, _counted(receive, limit), dressed)
+        try:
+            await self._app(scope, _counted(receive, limit), dressed)
+        except Exception:
+            # Here, because what is outside of this would answer without these headers.
+            log.exception("a request failed")
+            if dressed.begun:
+                raise
+            await _answer(dressed, 500, "this service has a defect; its log has the reason")
 
     def _refused(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
-        if self._hosts is not None and (urlsplit(f"//{host}").hostname or "") not in self._hosts:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            origin = urlsplit(headers.get("origin", f"http://{host}")).netloc
+        except ValueError:
+            return 400, "Host or Origin is not written as one"
+        if self._hosts is not None and name not in self._hosts:
             return 421, "this service does not answer under that name"
         if scope["method"] in SAFE:
             return None
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
             return 403, "another site may not write here"
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if "origin" in headers and origin != host:
             return 403, "another site may not write here"
         return None
 
@@ -100,19 +114,25 @@ def _counted(receive: Receive, limit: int) -> Receive:
     return counted
 
 
-def _dressed(send: Send, *, fresh: bool) -> Send:
-    async def dressed(message: MutableMapping[str, Any]) -> None:
+class _Dressed:
+    """Sends an answer with the headers that every answer has."""
+
+    def __init__(self, send: Send, *, fresh: bool) -> None:
+        self._send = send
+        self._fresh = fresh
+        self.begun = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
+            self.begun = True
             own = {name for name, _ in message.get("headers", [])}
             more = dict(HEADERS)
-            more[b"cache-control"] = b"no-store" if fresh else b"no-cache"
+            more[b"cache-control"] = b"no-store" if self._fresh else b"no-cache"
             message["headers"] = [
                 *message.get("headers", []),
                 *((name, value) for name, value in more.items() if name not in own),
             ]
-        await send(message)
-
-    return dressed
+        await self._send(message)
 
 
 async def _answer(send: Send, status: int, words: str) -> None:
@@ -143,3 +163,57 @@ class Rate:
         if len(self._left) > bounds.PEOPLE_COUNTED_MAX:
             self._left.popitem(last=False)
         return wait
+
+    def give_back(self, name: str) -> None:
+        """The last one is not counted."""
+        if name in self._left:
+            left, at = self._left[name]
+            self._left[name] = (left + 1, at)
+
+
+class Limits:
+    """How much one person may write, one address may do, and how often a token may be guessed."""
+
+    def __init__(self, per_s: float) -> None:
+        burst = max(bounds.RATE_BURST, int(per_s))
+        share = bounds.PEOPLE_PER_ADDRESS
+        self._people = Rate(per_s, burst)
+        self._addresses = Rate(per_s * share, burst * share)
+        asked = share * bounds.READS_PER_WRITE
+        self._requests = Rate(per_s * asked, burst * asked)
+        self._guesses = Rate(bounds.SIGN_IN_PER_S, bounds.SIGN_IN_BURST)
+
+    def request(self, address: str) -> None:
+        """Count any request; 429 where there are too many."""
+        _pass(self._requests.wait_s(address))
+
+    def write(self, person: str, address: str) -> None:
+        """Count one that writes. Any 43 characters are a person, so the address counts too."""
+        _pass(self._addresses.wait_s(address))
+        _pass(self._people.wait_s(person))
+
+    def guess(self, address: str) -> None:
+        """Count a token that is about to be looked at; give it back by `right`."""
+        _pass(self._guesses.wait_s(address))
+
+    def right(self, address: str) -> None:
+        """The token was right: who knows it is no guesser."""
+        self._guesses.give_back(address)
+
+
+def _pass(wait_s: float) -> None:
+    if wait_s:
+        after = {"Retry-After": str(int(wait_s) + 1)}
+        raise HTTPException(429, f"too many at once; try again in {wait_s:.1f} s", after)
+
+
+def address_of(scope: Scope) -> str:
+    """Who asks: an IPv4 address, or the network of 64 bits that one customer is given."""
+    host = str((scope.get("client") or [""])[0])
+    try:
+        parsed = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if parsed.version == 4:  # noqa: PLR2004
+        return host
+    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))

@@ -7,7 +7,7 @@ import ipaddress
 import logging
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import EngineUnreachable, UsageError
@@ -26,17 +26,19 @@ STOP_TIMEOUT_S: Final = 5
 class Asked:
     """The arguments of the command."""
 
-    url: str
+    url: str = field(repr=False)
     namespace: str
     require: str
     host: str
     port: int
-    token: str | None
-    model_url: str | None
+    token: str | None = field(repr=False)
+    model_url: str | None = field(repr=False)
     model: str | None
     embedder: str | None
-    index: str | None
+    index: str | None = field(repr=False)
     rate: float
+    secure_cookies: bool = False
+    proxy: str | None = None
     chaos: str | None = None
 
 
@@ -109,13 +111,17 @@ async def _serve(asked: Asked) -> int:
     await _open(link)
     access = Access(asked.token)
     hosts = LOOPBACK | {asked.host} if access.open else None
-    app = build(link, _answerer(asked), Setting(access, hosts, asked.rate, chaos=Control.here()))
+    setting = Setting(access, hosts, asked.rate, asked.secure_cookies, Control.here())
+    app = build(link, _answerer(asked), setting)
     listening = _listening(asked.host, asked.port)
     config = uvicorn.Config(
         app,
         access_log=False,
         log_config=None,
         server_header=False,
+        # Without it anybody on this machine could say to be any address.
+        proxy_headers=asked.proxy is not None,
+        forwarded_allow_ips=asked.proxy or "",
         timeout_graceful_shutdown=STOP_TIMEOUT_S,
     )
     _greet(asked, listening.getsockname()[1])

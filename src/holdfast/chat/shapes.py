@@ -26,7 +26,7 @@ class NewMessage(_Strict):
 class Query(_Strict):
     """What to look for in the memories, by meaning."""
 
-    query: Annotated[str, Field(min_length=1, max_length=1000)]
+    query: Annotated[str, Field(min_length=1, max_length=bounds.QUERY_CHARS_MAX)]
 
 
 class SignIn(_Strict):
@@ -98,13 +98,17 @@ class Memories(BaseModel):
 
 
 class Erased(BaseModel):
-    """What was erased. `scrubbed`: no copy is left in the engine's own files either."""
+    """What was erased. `scrubbed`: no copy is left, in the engine's own files either.
+
+    `quoted_in`: conversations that stay and may still hold it, as what was said or in an answer.
+    """
 
     conversations: int
     messages: int
     memories: int
     bytes: int
     scrubbed: bool
+    quoted_in: list[str] = []
 
 
 class LoadedInto(BaseModel):

@@ -10,14 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from typing import Any, Final
 
 from holdfast.chat import bounds
-from holdfast.chat.answers import Answerer, Asked, Delta, Looked, Made, is_there
+from holdfast.chat.answers import (
+    Answerer,
+    Asked,
+    Delta,
+    Locks,
+    Looked,
+    Made,
+    is_remembered,
+    is_there,
+)
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
 from holdfast.chat.person_memories import Memory, memory_of, remember
@@ -26,6 +35,9 @@ from holdfast.errors import Conflict, EngineUnreachable, HoldfastError
 from holdfast.model import Ack, Hit, Message
 
 log: Final = logging.getLogger("holdfast.chat")
+
+RECALLED: Final = "recalled"
+"""The field of an answer with the numbers of the memories that it may repeat."""
 
 Event = tuple[str, dict[str, Any]]
 
@@ -38,6 +50,8 @@ class Sent:
     text: str
     key: str
     utc_offset_minutes: int = 0
+    address: str = ""
+    """Where it comes from: none may use up what is there for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +104,12 @@ class Turns:
     def __init__(self, answerer: Answerer) -> None:
         self.answerer = answerer
         self._running: dict[tuple[str, str, str], Running] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self._locks = Locks()
 
-    @asynccontextmanager
-    async def alone(self, person: Person) -> AsyncIterator[None]:
+    def alone(self, person: Person) -> AbstractAsyncContextManager[None]:
         """Nobody else writes memories of this person meanwhile, so none outlives a forget."""
-        lock, waiting = self._locks.get(person.id, (asyncio.Lock(), 0))
-        self._locks[person.id] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks[person.id]
-            if waiting == 1:
-                del self._locks[person.id]
-            else:
-                self._locks[person.id] = (lock, waiting - 1)
+        return self._locks.held(person.id)
 
     async def save(self, store: AsyncStore, person: Person, sent: Sent) -> Saved:
         """Return when message and memories are as durable as the store requires."""
@@ -114,6 +117,11 @@ class Turns:
         if len(self._tasks) >= bounds.TURNS_MAX:
             raise EngineUnreachable(
                 f"{bounds.TURNS_MAX} answers are being made already; nothing was saved. Try again"
+            )
+        if list(self._tasks.values()).count(sent.address) >= bounds.TURNS_PER_ADDRESS_MAX:
+            raise EngineUnreachable(
+                f"{bounds.TURNS_PER_ADDRESS_MAX} answers are being made for your address already; "
+                "nothing was saved. Try again"
             )
         message = Message("user", sent.text, extra={"key": sent.key})
         async with self.alone(person):
@@ -133,8 +141,8 @@ class Turns:
         if running is None:
             running = self._running[name] = Running()
             task = asyncio.create_task(self._run(running, store, person, sent, saved))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = sent.address
+            task.add_done_callback(self._tasks.pop)
             task.add_done_callback(lambda _: self._running.pop(name, None))
         return running
 
@@ -169,17 +177,28 @@ class Turns:
         now = datetime.now(UTC).astimezone(zone)
         seq = saved.ack.first
         alone = partial(self.alone, person)
-        asked = Asked(store, person, sent.conversation, sent.text, sent.key, seq, now, alone)
+        asked = Asked(
+            store, person, sent.conversation, sent.text, sent.key, seq, now, alone, sent.address
+        )
+        recalled: set[int] = set()
         async for piece in self.answerer.answer(asked):
             if isinstance(piece, Delta):
                 await running.tell("delta", text=piece.text)
             elif isinstance(piece, Looked):
+                recalled |= {hit.seq for hit in piece.hits if hit.kind == "memory"}
                 await running.tell("looked", **seen(piece))
             else:
-                await self._keep(running, asked, session, piece)
+                await self._keep(running, asked, session, piece, sorted(recalled))
 
-    async def _keep(self, running: Running, asked: Asked, session: str, made: Made) -> None:
-        ack = await append_answer(asked, session, made.messages)
+    async def _keep(
+        self, running: Running, asked: Asked, session: str, made: Made, recalled: list[int]
+    ) -> None:
+        # A forget is before it, and the answer would bring back what is gone; or after it, and
+        # finds the answer.
+        async with asked.alone():
+            if await is_there(asked.store, session, asked.seq):
+                await self._check_remembered(asked, recalled)
+            ack = await append_answer(asked, session, made.messages, recalled)
         if ack is None:
             await running.tell("gone")
             return
@@ -191,6 +210,14 @@ class Turns:
             repeated=ack.repeated,
         )
 
+    async def _check_remembered(self, asked: Asked, recalled: list[int]) -> None:
+        for number in recalled:
+            if not await is_remembered(asked.store, asked.person.memories, number):
+                raise Conflict(
+                    "what the answer repeats was forgotten meanwhile; your message is saved, the "
+                    "answer is not. Ask again"
+                )
+
     async def close(self, timeout_s: float = 5.0) -> None:
         """Let the answers that are being made come to their end, for a while."""
         if self._tasks:
@@ -199,12 +226,15 @@ class Turns:
                 task.cancel()
 
 
-async def append_answer(asked: Asked, session: str, messages: tuple[Message, ...]) -> Ack | None:
-    """All messages of an answer or none; None if what it answers was forgotten meanwhile."""
-    marked = [
-        Message(one.role, one.content, extra={**one.extra, "answers": asked.key})
-        for one in messages
-    ]
+async def append_answer(
+    asked: Asked, session: str, messages: tuple[Message, ...], recalled: list[int]
+) -> Ack | None:
+    """All messages of an answer or none; None if what it answers was forgotten meanwhile.
+
+    Each says which memories it may repeat.
+    """
+    marks = {"answers": asked.key} | ({RECALLED: recalled} if recalled else {})
+    marked = [Message(one.role, one.content, extra={**one.extra, **marks}) for one in messages]
     for _ in range(bounds.CONFLICT_TRIES):
         end = await asked.store.history(session, after=asked.seq - 1, limit=1)
         if not end.messages or end.messages[0].seq != asked.seq:

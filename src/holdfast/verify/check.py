@@ -18,6 +18,7 @@ from holdfast.connection import connect, without_password
 from holdfast.errors import HoldfastError, UsageError, VerifyError, did_you_mean
 from holdfast.linux import file_system_of
 from holdfast.model import Durability
+from holdfast.verify import guest
 from holdfast.verify import spec as names
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
@@ -50,7 +51,7 @@ _LATE: Final = 4.0
 class CheckOptions:
     """What to check, and how hard."""
 
-    target: str = "sqlite"
+    target: str = field(default="sqlite", repr=False)
     config: str | None = None
     engine: str | None = None
     engine_version: str | None = None
@@ -374,8 +375,11 @@ def _spec(
 ) -> names.TargetSpec:
     if engine is not None:
         return names.TargetSpec(options.target, engine=names.view_of(engine))
-    spec = names.TargetSpec(options.target, namespace=f"holdfast-check-{secrets.token_hex(4)}")
-    if spec.is_holdfast:  # a user's own engine: what we wrote there goes with us
+    if "://" not in options.target:
+        return names.TargetSpec(options.target)
+    url, namespace = guest.move_in(options.target, stack)
+    spec = names.TargetSpec(url, namespace=namespace or f"holdfast-check-{secrets.token_hex(4)}")
+    if not namespace:  # several servers: what can be forgotten is
         stack.callback(_clear, spec)
     return spec
 

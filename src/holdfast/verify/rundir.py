@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -15,6 +16,7 @@ from typing import Final, Literal
 from holdfast.errors import VerifyError
 from holdfast.linux import file_system_of, read_process
 from holdfast.verify import reaper
+from holdfast.verify.run_as import let_pass
 
 DISK_VARIABLE: Final = "HOLDFAST_DISK_DIR"
 """Environment variable that names a directory on a real disk."""
@@ -35,8 +37,8 @@ class RunDir:
         _reaper.sweep(root)
         self.path = _new_path(root)
         _reaper.hold(str(self.path))
-        # Another user (PostgreSQL does not run as root) must be able to pass through.
-        self.path.mkdir(mode=0o711)
+        self.path.mkdir(mode=0o700)
+        let_pass(self.path)
 
     def rename(self) -> None:
         """Go on under a new name, so that whoever knew the old one finds nothing there."""
@@ -80,9 +82,28 @@ def scratch() -> Iterator[Path]:
 
 
 def cache_dir() -> Path:
-    """The directory of this package in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "holdfast"
+    """The directory of this package in the user's cache; what is in it is run, so it is ours."""
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        if found.st_uid != os.geteuid():
+            raise VerifyError(
+                f"{path} belongs to another user (uid {found.st_uid}), and what is in it would be "
+                "run. Nothing was started. Set XDG_CACHE_HOME to a directory of your own"
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            path.chmod(0o700)
+        return path
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """A new file, whole or absent, that nobody else can read."""
+    part = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    part.rename(path)
 
 
 def _new_path(root: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
@@ -20,6 +20,9 @@ from holdfast.verify.claims import Claims
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.target import Index, Target
 
+_NO_TARGET: Final = (
+    "the target is neither package.module:attribute nor a URL such as redis://host/0"
+)
 HOLDFAST_TARGETS: Final = ("sqlite", "redis", "valkey", "postgres")
 """Our stores by short name: each on a fresh engine of that kind."""
 
@@ -31,7 +34,7 @@ class EngineView(Block):
     kind: str
     provider: str
     config: str
-    url: str
+    url: str = field(repr=False)
     version: str
     data_dir: Path | None
 
@@ -55,7 +58,7 @@ class EngineView(Block):
 class TargetSpec:
     """A target by name, such that another process can open the same store."""
 
-    name: str
+    name: str = field(repr=False)
     """What the user typed."""
     engine: EngineView | None = None
     namespace: str = "default"
@@ -141,7 +144,8 @@ def kind_of(name: str, asked: str | None) -> str | None:
         return asked
     if name not in HOLDFAST_TARGETS:
         raise UsageError(
-            f"no target {name!r}{did_you_mean(name, HOLDFAST_TARGETS)}: give one of {', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
+            f"no target {connection.without_password(name)!r}{did_you_mean(name, HOLDFAST_TARGETS)}: give one of "
+            f"{', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
             "a framework's store such as openai-agents:sqlite"
         )
     if asked not in (None, name):
@@ -222,6 +226,8 @@ def _attribute(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a module may raise anything while it is imported
+        if "@" in name:  # a URL that is written wrong; the words of the error would repeat it
+            raise VerifyError(_NO_TARGET) from None
         raise VerifyError(f"the target {name} cannot be imported: {_words(error)}") from error
 
 

@@ -19,7 +19,7 @@ from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.postgres import PostgresEngine
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.wire import ReplyError, postgres_query
+from holdfast.verify.engines.wire import ReplyError
 
 
 def _setting(engine: Any, name: str) -> str:
@@ -79,7 +79,7 @@ def test_it_starts_again_after_a_kill_in_the_middle_of_work(
     def work() -> str:
         begun.set()
         with pytest.raises(OSError, match=r"ended|reset"):
-            postgres_query(postgres_engine.port, "SELECT count(*) FROM generate_series(1, 1e9)")
+            postgres_engine.query("SELECT count(*) FROM generate_series(1, 1e9)")
         return "cut off"
 
     with concurrent.futures.ThreadPoolExecutor() as pool:

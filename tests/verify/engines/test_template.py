@@ -14,8 +14,9 @@ from holdfast.errors import EngineFailed
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.binaries import choose_binary
-from holdfast.verify.engines.postgres import PostgresEngine, _spares, run_as_ids, run_as_user
+from holdfast.verify.engines.postgres import PostgresEngine, _spares
 from holdfast.verify.engines.template import ClusterFiles
+from holdfast.verify.run_as import run_as_ids, run_as_user
 
 Contents = dict[str, tuple[int, int, bytes | None]]
 

@@ -56,7 +56,7 @@ def test_it_answers_on_loopback_only_and_has_every_power(redis_container: Engine
     assert isinstance(redis_container, Killable)
     assert isinstance(redis_container, Pausable)
     assert isinstance(redis_container, Restartable)
-    assert redis_container.url.startswith("redis://127.0.0.1:")
+    assert "@127.0.0.1:" in redis_container.url
     assert redis_container.version.startswith("7.")
     assert redis_container.data_dir is None
     assert "Ready to accept connections" in redis_container.log()

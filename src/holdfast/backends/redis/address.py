@@ -66,6 +66,7 @@ def read_address(asked: Settings) -> Address:
             "out; require=Durability.REPLICA makes a write wait for one"
         )
     url = urlsplit(asked.url)
+    _check_userinfo(asked.url, url)
     base, _, mode = url.scheme.partition("+")
     options = _options(url)
     settings: dict[str, Any] = {
@@ -77,6 +78,16 @@ def read_address(asked: Settings) -> Address:
         **options,
     }
     return Address(**settings)
+
+
+def _check_userinfo(text: str, url: SplitResult) -> None:
+    """An @ or / in a password moves it into the path, and from there into errors."""
+    elsewhere = f"{url.path}{url.query}{url.fragment}"
+    if "://" not in text or (url.scheme != "unix" and "@" in elsewhere) or url.fragment:
+        raise UsageError(
+            "the URL cannot be read as redis://user:password@host:port/0: write @ / : # and ? in a "
+            "user name or password as %40 %2F %3A %23 and %3F; nothing was sent"
+        )
 
 
 def _servers(url: SplitResult, base: str, mode: str) -> dict[str, Any]:

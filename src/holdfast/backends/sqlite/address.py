@@ -15,7 +15,7 @@ def path_of(address: str) -> Path:
     url = urlsplit(address)
     if url.netloc:
         raise UsageError(
-            f"{url.geturl()!r} names a host; a file has none. Write three slashes for a relative "
+            f"this URL names a host ({url.netloc.rpartition('@')[2]}); a file has none. Write three slashes for a relative "
             "path (sqlite:///memory.db), four for an absolute one (sqlite:////var/lib/memory.db)"
         )
     path = unquote(url.path[1:])

@@ -103,7 +103,7 @@ async function forget(one) {
   if (!(await sure(`Forget the conversation “${one.title}” and what is remembered from it, for good?`, "Forget it"))) return;
   try {
     const erased = await json(`/api/conversations/${encodeURIComponent(one.id)}`, { method: "DELETE" });
-    for (const item of outbox.waiting()) if (item.conversation === one.id) outbox.drop(item.key);
+    outbox.forget(one.id);
     memory.say("done", memory.told(erased));
     if (one.id === conversation.here.id) start();
     else changed();

@@ -1,5 +1,5 @@
 // What is remembered: listed, searched, deleted, forgotten, exported and loaded.
-import { ask, json, newKey } from "./api.js";
+import { json, newKey } from "./api.js";
 import { by, make, sure, when } from "./dom.js";
 import * as outbox from "./outbox.js";
 
@@ -84,8 +84,7 @@ function cross() {
 async function drop(one) {
   if (!(await sure(`Forget “${one.text}”? The conversation that it comes from stays.`, "Forget it"))) return;
   await carryOut(async () => {
-    await ask(`/api/memories/${encodeURIComponent(one.id)}`, { method: "DELETE" });
-    say("done", "Forgotten: 1 memory.");
+    say("done", told(await json(`/api/memories/${encodeURIComponent(one.id)}`, { method: "DELETE" })));
   });
 }
 
@@ -99,7 +98,9 @@ async function forgetAll() {
 }
 
 export function told(erased) {
-  const files = erased.scrubbed ? "No copy is left in the engine's files." : "The engine cleans its files later.";
+  const left = erased.quoted_in.map((id) => `“${tell.title(id)}”`).join(", ");
+  const quoted = left && `It can still be read in ${left}: forget that too to erase it.`;
+  const files = quoted || (erased.scrubbed ? "No copy is left in the engine's files." : "The engine's own files may still hold copies for a while.");
   return `Erased: ${many(erased.messages, "message")}, ${many(erased.memories, "memory", "memories")} in ${many(erased.conversations, "conversation")}, ${erased.bytes.toLocaleString()} bytes. ${files}`;
 }
 

@@ -24,8 +24,16 @@ export function waiting() {
   return found.sort((a, b) => a.at - b.at);
 }
 
+// Everything that was typed here, drafts too.
 export function clear() {
-  for (const item of waiting()) drop(item.key);
+  for (const name of Object.keys(localStorage)) {
+    if (name.startsWith(PREFIX) || name.startsWith(DRAFT) || name === "holdfast.last") localStorage.removeItem(name);
+  }
+}
+
+export function forget(conversation) {
+  for (const item of waiting()) if (item.conversation === conversation) drop(item.key);
+  keepDraft(conversation, "");
 }
 
 export const draft = (conversation) => localStorage.getItem(DRAFT + conversation) || "";

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -80,12 +81,13 @@ def _run_dump(engine: Engine, dump: bytes) -> str:
     """
     import psycopg  # noqa: PLC0415 - as in drivers
 
+    password = secrets.token_hex(16)
     with postgres_connection(engine.url) as connection:
-        connection.execute(f"CREATE ROLE {_ROLE} LOGIN")
+        connection.execute(f"CREATE ROLE {_ROLE} LOGIN PASSWORD '{password}'")
         connection.execute(f"CREATE DATABASE {_ROLE} OWNER {_ROLE} TEMPLATE template0")
     place = urlsplit(engine.url)
     host = place.netloc.rpartition("@")[2]
-    url = place._replace(netloc=f"{_ROLE}@{host}", path=f"/{_ROLE}").geturl()
+    url = place._replace(netloc=f"{_ROLE}:{password}@{host}", path=f"/{_ROLE}").geturl()
     try:
         with postgres_connection(url) as connection:
             connection.execute(dump)

@@ -6,13 +6,13 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast._version import __version__
-from holdfast.connection import connect
+from holdfast.connection import connect, without_password
 from holdfast.errors import (
     Damaged,
     EngineFailed,
@@ -49,7 +49,7 @@ class Origin:
     """What goes into a capsule: a store of which we write the content, or `url` as it is."""
 
     target: str = "sqlite"
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)
     """A holdfast store with a user's data, or a file that `holdfast export` wrote."""
     engine: str | None = None
     engine_version: str | None = None
@@ -162,7 +162,8 @@ def _from_export(origin: Origin, file: Path) -> tuple[Capsule, dict[str, bytes],
     try:
         files = {_EXPORT: file.read_bytes()}
     except OSError as error:
-        raise UsageError(f"--from takes a URL or an export; {error}") from error
+        shown = without_password(str(file))
+        raise UsageError(f"--from takes a URL or an export; {shown}: {error.strerror}") from None
     capsule = Capsule(
         target="export", form="export", holdfast=__version__, engine={}, about=origin.about
     )

@@ -143,6 +143,7 @@ class ComposeEngine(ContainerEngine):
             "HOLDFAST_IMAGE": self.image,
             "HOLDFAST_PORT": str(self.port),
             "HOLDFAST_COMMAND": shlex.join(self.command()),
+            "HOLDFAST_PASSWORD": self._options.password,
         }
 
 

@@ -63,7 +63,7 @@ class ContainerEngine(Block):
     @property
     def url(self) -> str:
         """Where it answers; the same after every restart."""
-        return self.recipe.url.format(port=self.port)
+        return self.recipe.url.format(port=self.port, password=self._options.password)
 
     @property
     def version(self) -> str:
@@ -184,7 +184,7 @@ class ContainerEngine(Block):
 
     def _answers(self) -> bool:
         try:
-            self._version = self.recipe.ask_version(self.port)
+            self._version = self.recipe.ask_version(self.port, self._options.password)
         except OSError:
             return False
         return True

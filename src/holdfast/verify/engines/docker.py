@@ -123,7 +123,7 @@ class DockerEngine(ContainerEngine):
         self._drop_container()
         container = DockerContainer(
             self.image,
-            env=dict(self.recipe.environment),
+            env={self.recipe.password_variable: self._options.password},
             name=self.name,
             volumes=[(self.name, self.recipe.data, "rw")],
             stop_signal=self.recipe.stop_signal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -43,6 +44,8 @@ class EngineOptions:
     """The power of its directory, which it closes in the end; None where nobody cuts that."""
     clock: bool = False
     """Whether its clock can be moved: `engine.move_clock(by_s)`."""
+    password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    """What a Redis or a container asks for; another engine beside it has the same."""
 
     def for_another(self) -> EngineOptions:
         """The same for a second engine beside it: another port, and nobody's power but its own."""

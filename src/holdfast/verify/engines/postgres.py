@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import pwd
-import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven
+from holdfast.errors import EngineFailed, FaultNotProven
 from holdfast.verify import reaper
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.engines.template import ClusterFiles
-from holdfast.verify.engines.wire import ReplyError, postgres_query
+from holdfast.verify.engines.template import ClusterFiles, superuser_password
+from holdfast.verify.engines.wire import ReplyError, postgres_query, scram_verifier
 from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.run_as import run_as_ids, run_as_user
 from holdfast.verify.rundir import RunDir, root_of
 
 _BACKUP_TIMEOUT_S: Final = 300.0
@@ -32,12 +31,6 @@ SPARES_MAX: Final = 2
 """Used directories that a process keeps, of about 30 MB each."""
 _READY_LINE: Final = 7
 """Index of the line of postmaster.pid that says `ready`; an open port is not enough."""
-
-_BECOME: Final = (
-    "import os, sys; user, group = int(sys.argv[1]), int(sys.argv[2]); "
-    "os.setgroups([]); os.setresgid(group, group, group); os.setresuid(user, user, user); "
-    "os.execv(sys.argv[3], sys.argv[3:])"
-)
 
 _OWN: Final = {
     "listen_addresses": HOST,
@@ -59,11 +52,21 @@ class PostgresEngine(ServerEngine):
     @property
     def url(self) -> str:
         """Where it answers; the same after every restart."""
-        return f"postgresql://postgres@{HOST}:{self.port}/postgres"
+        return f"postgresql://postgres:{self.password}@{HOST}:{self.port}/postgres"
+
+    @functools.cached_property
+    def password(self) -> str:
+        """What it asks for: other users of this machine reach its port as well."""
+        return superuser_password()
 
     def query(self, statement: str, database: str = "postgres") -> list[tuple[str | None, ...]]:
         """Run one statement and return its rows as text; for set-up and evidence, not for load."""
-        return postgres_query(self.port, statement, database=database)
+        return postgres_query(self.port, statement, password=self.password, database=database)
+
+    def role_url(self, role: str, database: str = "postgres") -> str:
+        """Where a role that is there already logs in; it gets the password of this engine."""
+        self.query(f"ALTER ROLE \"{role}\" PASSWORD '{scram_verifier(self.password)}'")
+        return f"postgresql://{role}:{self.password}@{HOST}:{self.port}/{database}"
 
     def start(self) -> Self:
         """Run it and return when it answers; with configuration `replica`, the replica too."""
@@ -135,7 +138,10 @@ class PostgresEngine(ServerEngine):
         if lines[:1] != [str(self.pid)] or lines[_READY_LINE : _READY_LINE + 1] != ["ready   "]:
             return False
         with contextlib.suppress(ReplyError):
-            return postgres_query(self.port, "SELECT 1", timeout_s=_PROBE_TIMEOUT_S) == [("1",)]
+            rows = postgres_query(
+                self.port, "SELECT 1", password=self.password, timeout_s=_PROBE_TIMEOUT_S
+            )
+            return rows == [("1",)]
         return False
 
     def _ask_to_stop(self) -> None:
@@ -234,6 +240,7 @@ class PostgresReplica(PostgresEngine):
             timeout=_BACKUP_TIMEOUT_S,
             check=False,
             cwd="/",
+            env={**os.environ, "PGPASSWORD": self.password},
         )
         if done.returncode:
             raise EngineFailed(f"pg_basebackup failed. Its last words:\n{done.stderr[-2000:]}")
@@ -281,29 +288,3 @@ class _Spares:
 
 
 _spares = _Spares()
-
-
-def run_as_ids() -> tuple[int, int]:
-    """User and group that PostgreSQL runs as: ours, or an ordinary one where we are root."""
-    if os.geteuid() != 0:
-        return os.geteuid(), os.getegid()
-    for name in ("postgres", "nobody"):
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            return entry.pw_uid, entry.pw_gid
-    raise EngineMissing(
-        "PostgreSQL does not run as root and there is neither a user `postgres` nor `nobody`. "
-        "To get one: useradd --system postgres",
-        backend="postgres",
-    )
-
-
-def run_as_user(command: list[str]) -> list[str]:
-    """The command as the user that PostgreSQL runs as; it replaces itself, the pid stays."""
-    if os.geteuid() != 0:
-        return command
-    user, group = run_as_ids()
-    setpriv = shutil.which("setpriv")
-    if setpriv is None:  # ten milliseconds slower, and always there
-        return [sys.executable, "-I", "-S", "-c", _BECOME, str(user), str(group), *command]
-    return [setpriv, f"--reuid={user}", f"--regid={group}", "--clear-groups", *command]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.errors import EngineMissing, UsageError
@@ -13,6 +13,10 @@ from holdfast.verify.engines.redis import redis_arguments
 from holdfast.verify.engines.wire import postgres_query, redis_call
 
 _SAID_CHARS_MAX: Final = 500
+_CLOSED: Final = (  # /tmp of the container
+    'umask 077 && echo "requirepass $REDISCLI_AUTH" >/tmp/password.conf && '
+    'exec "$@" --include /tmp/password.conf'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +32,13 @@ class Recipe:
     stop_signal: str
     url: str
     arguments: Callable[[Mapping[str, str]], list[str]]
-    ask_version: Callable[[int], str]
-    """Asked on the host's port; any answer means that it is ready. `OSError` if there is none."""
+    ask_version: Callable[[int, str], str]
+    """Asked on the host's port, with the password; any answer means that it is ready.
+
+    `OSError` if there is none."""
     health: list[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    password_variable: str
+    """In the container; all users of this machine can read a command line, and reach the port."""
 
 
 def recipe_of(kind: str, config: str, provider: str) -> Recipe:
@@ -65,15 +72,15 @@ def image_variable(kind: str) -> str:
     return f"HOLDFAST_{kind.upper()}_IMAGE"
 
 
-def _redis_version(port: int) -> str:
-    redis_call(port, "PING")
-    lines: str = redis_call(port, "INFO", "server")
+def _redis_version(port: int, password: str) -> str:
+    redis_call(port, "PING", password=password)
+    lines: str = redis_call(port, "INFO", "server", password=password)
     facts = dict(line.split(":", 1) for line in lines.splitlines() if ":" in line)
     return facts.get("valkey_version") or facts["redis_version"]
 
 
-def _postgres_version(port: int) -> str:
-    rows = postgres_query(port, "SHOW server_version")
+def _postgres_version(port: int, password: str) -> str:
+    rows = postgres_query(port, "SHOW server_version", password=password)
     return (rows[0][0] or "").split()[0]
 
 
@@ -81,7 +88,7 @@ def _redis_server(program: str) -> Callable[[Mapping[str, str]], list[str]]:
     def arguments(settings: Mapping[str, str]) -> list[str]:
         # Protected mode refuses whoever does not come from the container itself.
         own = {"protected-mode": "no", "dir": "/data"}
-        return [program, *redis_arguments({**own, **settings})]
+        return ["sh", "-c", _CLOSED, "sh", program, *redis_arguments({**own, **settings})]
 
     return arguments
 
@@ -96,10 +103,11 @@ def _redis(image: str, program: str, client: str) -> Recipe:
         port=6379,
         data="/data",
         stop_signal="SIGTERM",
-        url=f"redis://{HOST}:{{port}}/0",
+        url=f"redis://:{{password}}@{HOST}:{{port}}/0",
         arguments=_redis_server(program),
         ask_version=_redis_version,
         health=[client, "ping"],
+        password_variable="REDISCLI_AUTH",  # noqa: S106 - a name; the client reads it too
     )
 
 
@@ -112,11 +120,11 @@ RECIPES: Final[Mapping[str, Recipe]] = {
         data="/var/lib/postgresql/data",
         # The fast shutdown: sessions are ended and data are written.
         stop_signal="SIGINT",
-        url=f"postgresql://postgres@{HOST}:{{port}}/postgres",
+        url=f"postgresql://postgres:{{password}}@{HOST}:{{port}}/postgres",
         arguments=_postgres,
         ask_version=_postgres_version,
         health=["pg_isready", "--username=postgres"],
-        environment={"POSTGRES_HOST_AUTH_METHOD": "trust"},
+        password_variable="POSTGRES_PASSWORD",  # noqa: S106 - a name
     ),
 }
 

@@ -13,6 +13,7 @@ from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
 from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.rundir import write_private
 
 CLUSTER_BUS_OFFSET: Final = 10_000
 _PROBE_TIMEOUT_S: Final = 1.0
@@ -28,15 +29,20 @@ class RedisEngine(ServerEngine):
     @property
     def url(self) -> str:
         """Where it answers; the same after every restart."""
-        return f"redis://{HOST}:{self.port}/0"
+        return f"redis://:{self.password}@{HOST}:{self.port}/0"
+
+    @property
+    def password(self) -> str:
+        """What it asks for: other users of this machine reach its port as well."""
+        return self._options.password
 
     def call(self, *words: str) -> Any:
         """Send one command and return its reply; for set-up and evidence, not for load."""
-        return redis_call(self.port, *words)
+        return redis_call(self.port, *words, password=self.password)
 
     def info(self, section: str = "default") -> dict[str, str]:
         """`INFO`, as a dictionary."""
-        return _as_dict(redis_call(self.port, "INFO", section))
+        return _as_dict(self.call("INFO", section))
 
     def replica(self) -> RedisReplica:
         """A started replica that has caught up with this engine; closed with it."""
@@ -47,14 +53,22 @@ class RedisEngine(ServerEngine):
         return replica.start()
 
     def _command(self) -> list[str]:
+        # In a file of ours: all users of this machine can read a command line.
+        secret = self._home() / "password.conf"
+        write_private(secret, f"requirepass {self.password}\nmasterauth {self.password}\n")
         own = {"port": str(self.port), "bind": HOST, "dir": str(self.data_dir)}
+        own["include"] = shlex.quote(str(secret))
         return [str(self.binary.path), *redis_arguments({**own, **self.settings})]
 
     def _answers(self) -> bool:
         """PING, which is refused while data are loaded, and the pid: another may hold the port."""
         try:
             _, info = redis_calls(
-                self.port, ("PING",), ("INFO", "server"), timeout_s=_PROBE_TIMEOUT_S
+                self.port,
+                ("PING",),
+                ("INFO", "server"),
+                password=self.password,
+                timeout_s=_PROBE_TIMEOUT_S,
             )
         except ReplyError:
             return False
@@ -64,7 +78,7 @@ class RedisEngine(ServerEngine):
 
     def _ask_to_stop(self) -> None:
         try:
-            redis_call(self.port, "SHUTDOWN")
+            self.call("SHUTDOWN")
         except ReplyError:  # it refuses when it cannot save: the signal makes it try again
             super()._ask_to_stop()
         except OSError:
@@ -75,7 +89,8 @@ class RedisEngine(ServerEngine):
         return int(seconds) + int(microseconds) / 1_000_000
 
     def _in_force(self) -> Mapping[str, str]:
-        replies = redis_calls(self.port, *(("CONFIG", "GET", name) for name in self.settings))
+        asked = (("CONFIG", "GET", name) for name in self.settings)
+        replies = redis_calls(self.port, *asked, password=self.password)
         return {name: value for reply in replies for name, value in [reply[:2]]}
 
 
@@ -115,7 +130,7 @@ class RedisReplica(RedisEngine):
         return [*super()._command(), "--replicaof", HOST, str(self._primary.port)]
 
     def _send_to(self, port: int) -> None:
-        redis_call(self.port, "REPLICAOF", HOST, str(port))
+        self.call("REPLICAOF", HOST, str(port))
 
     def _link(self) -> str:
         return self.info("replication").get("master_link_status", "none")

@@ -17,6 +17,7 @@ import hashlib
 import json
 import mmap
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -25,17 +26,18 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import EngineFailed
-from holdfast.verify.rundir import RunDir, cache_dir
+from holdfast.verify.engines.wire import scram_verifier
+from holdfast.verify.rundir import RunDir, cache_dir, write_private
 
 INITDB_OPTIONS: Final = (
     "--username=postgres",
-    "--auth=trust",
+    "--auth=scram-sha-256",
     "--encoding=UTF8",
     "--locale=C.UTF-8",
     "--wal-segsize=1",
     "--no-sync",
 )
-_FORMAT: Final = "2"
+_FORMAT: Final = "3"
 _INITDB_TIMEOUT_S: Final = 120.0
 _LENGTH_BYTES: Final = 8
 _ALWAYS_NEW: Final = ("pg_wal/", "global/pg_control")
@@ -129,8 +131,22 @@ def _write_all(target: int, data: memoryview) -> None:
         data = data[os.write(target, data) :]
 
 
+def superuser_password() -> str:
+    """Of every PostgreSQL that this user starts: one may come up on the files of another.
+
+    It is random, and in a file of the user's own.
+    """
+    file = cache_dir() / "postgres.password"
+    if not file.exists():
+        with _lock(file.with_suffix(".lock")):
+            if not file.exists():
+                write_private(file, secrets.token_hex(16))
+    return file.read_text()
+
+
 def _template_path(postgres: Path) -> Path:
-    options = "\0".join([_FORMAT, _digest(postgres, postgres.stat().st_mtime_ns), *INITDB_OPTIONS])
+    binary = _digest(postgres, postgres.stat().st_mtime_ns)
+    options = "\0".join([_FORMAT, binary, superuser_password(), *INITDB_OPTIONS])
     key = hashlib.blake2b(options.encode(), digest_size=16).hexdigest()
     return cache_dir() / f"postgres-{key}.template"
 
@@ -143,7 +159,6 @@ def _digest(binary: Path, _changed_ns: int) -> str:
 
 def _make_template(postgres: Path, template: Path, as_user: AsUser, owner: tuple[int, int]) -> None:
     """Run `initdb`; of several processes that want the same template, one does it."""
-    template.parent.mkdir(parents=True, exist_ok=True)
     with _lock(template.with_suffix(".lock")):
         if template.exists():
             return
@@ -151,15 +166,19 @@ def _make_template(postgres: Path, template: Path, as_user: AsUser, owner: tuple
         try:
             cluster = work.path / "data"
             cluster.mkdir(mode=0o700)
+            secret = work.path / "password"
+            write_private(secret, scram_verifier(superuser_password()))
             os.chown(cluster, *owner)
-            _initdb(postgres.with_name("initdb"), cluster, as_user)
+            os.chown(secret, *owner)
+            _initdb(postgres.with_name("initdb"), cluster, secret, as_user)
             _pack(cluster, template)
         finally:
             work.clear()
 
 
-def _initdb(initdb: Path, cluster: Path, as_user: AsUser) -> None:
-    command = as_user([str(initdb), *INITDB_OPTIONS, f"--pgdata={cluster}"])
+def _initdb(initdb: Path, cluster: Path, secret: Path, as_user: AsUser) -> None:
+    words = [*INITDB_OPTIONS, f"--pwfile={secret}", f"--pgdata={cluster}"]
+    command = as_user([str(initdb), *words])
     done = subprocess.run(  # noqa: S603 - beside the binary that was chosen
         command, capture_output=True, text=True, timeout=_INITDB_TIMEOUT_S, check=False, cwd="/"
     )

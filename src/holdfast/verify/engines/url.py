@@ -243,7 +243,7 @@ class PostgresByUrl(UrlEngine):
         given = str(conninfo_to_dict(self._given).get("options", ""))
         # public stays in sight, because extensions are usually there.
         options = f"{given} -csearch_path={self.namespace},public".strip()
-        return _with_parameter(self._given, "options", options)
+        return with_parameter(self._given, "options", options)
 
     def _find_place(self) -> Place:
         return postgres_place(self._given)
@@ -256,9 +256,8 @@ class PostgresByUrl(UrlEngine):
     def _ask_version(self) -> str:
         with postgres_connection(self._given) as connection:
             # A service file or a variable may have led elsewhere than the URL said.
-            real = Place(
-                connection.info.host, connection.info.port, connection.info.dbname, self.place.user
-            )
+            info = connection.info
+            real = Place(info.hostaddr or info.host, info.port, info.dbname, self.place.user)
             if not real.is_here and not is_permitted(real):
                 raise UsageError(refusal(real, f"{real.host} is not this machine"))
             return str(_one(connection, "SHOW server_version")).split()[0]
@@ -283,6 +282,9 @@ _EXAMPLES: Final = {
     "valkey": "redis://127.0.0.1:6379/9",
     "postgres": "postgresql://postgres@127.0.0.1:5432/scratch",
 }
+_NOT_POSTGRES: Final = (
+    "not the URL of a PostgreSQL, such as postgresql://user:password@host/database"
+)
 _OTHER_TABLES: Final = """
     SELECT n.nspname || '.' || c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -319,8 +321,8 @@ def redis_place(url: str) -> Place:
     try:
         address = url.replace("valkey://", "redis://", 1)
         parts: dict[str, Any] = dict(parse_url(address))  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise UsageError(f"not the URL of a Redis: {error}") from error
+    except ValueError:  # its words may quote the password: it must not be a cause
+        raise UsageError("not the URL of a Redis, such as redis://:password@host:6379/0") from None
     return Place(
         host=str(parts.get("path") or parts.get("host") or "localhost"),
         port=int(parts.get("port") or 6379),
@@ -338,17 +340,41 @@ def postgres_place(url: str) -> Place:
         raise UsageError("not the URL of a PostgreSQL: it begins with postgresql://")
     try:
         parts = conninfo_to_dict(url)
-    except psycopg.Error as error:
-        raise UsageError(f"not the URL of a PostgreSQL: {error}") from error
-    host = str(parts.get("hostaddr") or parts.get("host") or os.environ.get("PGHOST") or "")
-    if "," in host:
-        raise UsageError(f"one server is wanted for tests, not several: {host}")
+    except psycopg.Error:  # its words may quote the password: it must not be a cause
+        raise UsageError(_NOT_POSTGRES) from None
+    known = {**_defaults(str(parts.get("service") or "")), **parts}
+    # It connects to hostaddr where there is one, whatever host says.
+    host = str(known.get("hostaddr") or known.get("host") or "")
+    port = str(known.get("port") or 5432)
+    if "," in f"{host}{port}":
+        raise UsageError(f"one server is wanted for tests, not several: {host}:{port}")
+    if not (port.isascii() and port.isdecimal()):
+        raise UsageError(_NOT_POSTGRES)
     return Place(
         host=host or "/var/run/postgresql",
-        port=int(parts.get("port") or os.environ.get("PGPORT") or 5432),
-        database=str(parts.get("dbname") or os.environ.get("PGDATABASE") or ""),
-        user=str(parts.get("user") or os.environ.get("PGUSER") or ""),
+        port=int(port),
+        database=str(known.get("dbname") or ""),
+        user=str(known.get("user") or ""),
     )
+
+
+def _defaults(service: str) -> dict[str, str]:
+    """What libpq takes where a URL says nothing: variables, and the entry of a service file."""
+    from psycopg import pq  # noqa: PLC0415 - only who uses PostgreSQL needs its driver
+
+    before = os.environ.get("PGSERVICE")
+    try:
+        if service:  # libpq reads the file itself, as it will when it connects
+            os.environ["PGSERVICE"] = service
+        found = pq.Conninfo.get_defaults()
+    except UnicodeDecodeError as error:
+        raise UsageError("the service file of PostgreSQL cannot be read") from error
+    finally:
+        if service and before is None:
+            del os.environ["PGSERVICE"]
+        elif before is not None:
+            os.environ["PGSERVICE"] = before
+    return {one.keyword.decode(): one.val.decode() for one in found if one.val is not None}
 
 
 def _unlink(client: redis.Redis, pattern: str) -> None:
@@ -373,11 +399,11 @@ def _one(connection: psycopg.Connection, statement: str) -> Any:
     return row[0] if row else None
 
 
-def _with_parameter(url: str, name: str, value: str) -> str:
+def with_parameter(url: str, name: str, value: str) -> str:
     """The URL with this parameter, in place of one that it may have."""
-    parts = urlsplit(url)
-    others = [pair for pair in parse_qsl(parts.query) if pair[0] != name]
-    return parts._replace(query=urlencode([*others, (name, value)], quote_via=quote)).geturl()
+    head, _, query = url.partition("?")  # not by urlunsplit: it drops the // of postgresql:///d
+    others = [pair for pair in parse_qsl(query) if pair[0] != name]
+    return f"{head}?{urlencode([*others, (name, value)], quote_via=quote)}"
 
 
 def _find(kind: str) -> Found:

@@ -6,6 +6,10 @@ connection per call, every wait bounded; `OSError` where nobody answers.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import os
 import socket
 import struct
 from typing import IO, Any, Final
@@ -13,21 +17,30 @@ from typing import IO, Any, Final
 HOST: Final = "127.0.0.1"
 REPLY_TIMEOUT_S: Final = 10.0
 REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
+_SASL: Final = 10
+"""What PostgreSQL says where it wants SCRAM."""
 
 
 class ReplyError(OSError):
     """The engine answered with an error of its own."""
 
 
-def redis_call(port: int, *words: str | bytes, timeout_s: float = REPLY_TIMEOUT_S) -> Any:
+def redis_call(
+    port: int, *words: str | bytes, password: str = "", timeout_s: float = REPLY_TIMEOUT_S
+) -> Any:
     """Send one command to a Redis; its reply as str, int, None or list of these."""
-    return redis_calls(port, words, timeout_s=timeout_s)[0]
+    return redis_calls(port, words, password=password, timeout_s=timeout_s)[0]
 
 
 def redis_calls(
-    port: int, *commands: tuple[str | bytes, ...], timeout_s: float = REPLY_TIMEOUT_S
+    port: int,
+    *commands: tuple[str | bytes, ...],
+    password: str = "",
+    timeout_s: float = REPLY_TIMEOUT_S,
 ) -> list[Any]:
     """Send several commands at once; their replies in order. The first error is raised."""
+    if password:
+        return redis_calls(port, ("AUTH", password), *commands, timeout_s=timeout_s)[1:]
     with socket.create_connection((HOST, port), timeout_s) as link, link.makefile("rb") as replies:
         link.sendall(b"".join(_redis_command(words) for words in commands))
         return [_redis_reply(replies) for _ in commands]
@@ -67,14 +80,15 @@ def postgres_query(
     statement: str,
     *,
     user: str = "postgres",
+    password: str = "",
     database: str = "postgres",
     timeout_s: float = REPLY_TIMEOUT_S,
 ) -> list[tuple[str | None, ...]]:
-    """Run one statement on a PostgreSQL that trusts this machine; its rows as text."""
+    """Run one statement on a PostgreSQL; its rows as text."""
     with socket.create_connection((HOST, port), timeout_s) as link, link.makefile("rb") as replies:
         names = f"user\0{user}\0database\0{database}\0\0".encode()
         link.sendall(struct.pack("!ii", 8 + len(names), 3 << 16) + names)
-        _postgres_rows(replies)
+        _log_in(link, replies, password)
         body = statement.encode() + b"\0"
         link.sendall(b"Q" + struct.pack("!i", 4 + len(body)) + body)
         rows = _postgres_rows(replies)
@@ -95,12 +109,63 @@ def _postgres_rows(replies: IO[bytes]) -> list[tuple[str | None, ...]]:
             failure = _postgres_error(body)
             if failure.startswith(("FATAL", "PANIC")):
                 raise ReplyError(failure)
-        elif kind == b"R" and body[:4] != b"\0\0\0\0":
-            raise ReplyError("it asks for a password")
         elif kind == b"Z":
             if failure:
                 raise ReplyError(failure)
             return rows
+
+
+def _log_in(link: socket.socket, replies: IO[bytes], password: str) -> None:
+    """Whatever it asks for up to "ready for query": nothing, or SCRAM-SHA-256 (RFC 5802)."""
+    asked, body = _asked(replies)
+    if asked == _SASL:
+        nonce = base64.b64encode(os.urandom(18)).decode()
+        bare = f"n=,r={nonce}"
+        first = f"n,,{bare}".encode()
+        _answer(link, b"SCRAM-SHA-256\0" + struct.pack("!i", len(first)) + first)
+        _, body = _asked(replies)
+        said = body.decode()
+        theirs, salt, rounds = (part[2:] for part in said.split(",")[:3])
+        final = f"c=biws,r={theirs}"
+        salted = hashlib.pbkdf2_hmac(
+            "sha256", password.encode(), base64.b64decode(salt), int(rounds)
+        )
+        key = _hmac(salted, b"Client Key")
+        signed = _hmac(hashlib.sha256(key).digest(), f"{bare},{said},{final}".encode())
+        proof = bytes(mine ^ other for mine, other in zip(key, signed, strict=True))
+        _answer(link, f"{final},p={base64.b64encode(proof).decode()}".encode())
+        _asked(replies)
+    elif asked != 0:
+        raise ReplyError("it asks for a password in a way that is not known here")
+    _postgres_rows(replies)
+
+
+def scram_verifier(password: str) -> str:
+    """What PostgreSQL keeps of a password: one round, since a random one needs no stretching."""
+    salt = os.urandom(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
+    stored = hashlib.sha256(_hmac(salted, b"Client Key")).digest()
+    words = [
+        base64.b64encode(part).decode() for part in (salt, stored, _hmac(salted, b"Server Key"))
+    ]
+    return f"SCRAM-SHA-256$1:{words[0]}${words[1]}:{words[2]}"
+
+
+def _hmac(key: bytes, words: bytes) -> bytes:
+    return hmac.digest(key, words, "sha256")
+
+
+def _asked(replies: IO[bytes]) -> tuple[int, bytes]:
+    """Which authentication is asked for, and the words that come with it."""
+    kind, size = struct.unpack("!ci", _exactly(replies, 5))
+    body = _exactly(replies, size - 4)
+    if kind != b"R":
+        raise ReplyError(_postgres_error(body))
+    return int.from_bytes(body[:4]), body[4:]
+
+
+def _answer(link: socket.socket, words: bytes) -> None:
+    link.sendall(b"p" + struct.pack("!i", 4 + len(words)) + words)
 
 
 def _postgres_row(body: bytes) -> tuple[str | None, ...]:

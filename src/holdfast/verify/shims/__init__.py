@@ -23,10 +23,11 @@ PRELOAD: Final = "LD_PRELOAD"
 def library(name: str) -> Path:
     """The built library; built now where the package has none. `VerifyError` if that fails."""
     file = build.file_name(name)
+    if (build.SOURCES / file).exists():
+        return build.SOURCES / file
     cached = cache_dir() / "shims"
-    for folder in (build.SOURCES, cached):
-        if (folder / file).exists():
-            return folder / file
+    if (cached / file).exists():
+        return cached / file
     try:
         return build.build(name, cached)
     except build.CannotBuild as error:

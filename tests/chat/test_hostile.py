@@ -1,0 +1,247 @@
+"""Somebody who means harm, and an honest person beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import statistics
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+import holdfast
+from holdfast.chat import bounds, panel
+from holdfast.chat.answers import Companion
+from holdfast.chat.noticing import memories_in
+from holdfast.chat.people import Person, new_token
+from holdfast.chat.request_guard import address_of
+from holdfast.chat.turns import Sent, Turns
+from holdfast.contract import AsyncStore
+from holdfast.errors import Conflict
+from tests.chat.hostile import attack
+from tests.chat.people import Client
+from tests.exports import export, session
+from tests.waiting import wait_until
+
+KEY = "key-0000-0000-0001"
+
+
+@pytest.mark.parametrize("text", [" ", "\t ", " a", ", ", "and ", " and", "a.b ", "!? "])
+def test_a_message_is_looked_through_in_a_time_that_its_length_bounds(text: str):
+    """Twice as long takes at most three times as long, and none of it a noticeable time."""
+    long = (text * bounds.MESSAGE_CHARS_MAX)[: bounds.MESSAGE_CHARS_MAX]
+
+    def cpu_s(said: str) -> float:
+        begun = time.process_time()
+        memories_in(said)
+        return time.process_time() - begun
+
+    assert min(cpu_s(f"x{long}y") for _ in range(3)) < 0.1
+
+
+def test_a_message_of_very_many_statements_is_not_compared_with_itself_for_long():
+    begun = time.process_time()
+    assert len(memories_in("".join(f"I am {at}.\n" for at in range(1400)))) == 8
+    assert time.process_time() - begun < 0.05
+
+
+def test_10_000_hostile_requests_in_small(serve):
+    """The share of `make test`, beside whatever else runs; `make torture` makes all of them."""
+    seen = attack(serve("--rate", "2"), 300)
+    assert seen.tracebacks == 0
+    assert statistics.median(seen.honest_s) < 1, seen
+    assert max(seen.honest_s) < 5, seen
+    assert not {status for status in seen.statuses if status >= 500 and status != 503}, seen
+
+
+def test_a_new_name_with_each_request_does_not_help(serve):
+    service = serve("--rate", "0.1")
+    with httpx.Client(timeout=60) as http:
+        found = [
+            Client(http, service.url).ask("POST", "/api/forget-all").status_code
+            for _ in range(bounds.RATE_BURST * bounds.PEOPLE_PER_ADDRESS + 20)
+        ]
+        assert found.count(429) >= 15
+        other = httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=60)
+        with other:
+            assert Client(other, service.url).ask("POST", "/api/forget-all").status_code == 200
+
+
+def test_an_address_that_somebody_only_says_to_have_is_not_believed(serve):
+    def refused(service: Any) -> bool:
+        tries = [
+            httpx.post(
+                f"{service.url}/api/sign-in",
+                json={"token": "guess"},
+                headers={"X-Forwarded-For": f"203.0.113.{at}"},
+            ).status_code
+            for at in range(bounds.SIGN_IN_BURST + 3)
+        ]
+        return 429 in tries
+
+    token = {"HOLDFAST_CHAT_TOKEN": "a token that nobody knows"}
+    assert refused(serve(env=token)), "each try came from another address, or said so"
+    assert not refused(serve("--proxy", "127.0.0.1", env=token)), "the proxy says who asks"
+
+
+def test_a_token_is_not_guessed_by_bearer_either(serve):
+    token = "a token that nobody knows"
+    service = serve(env={"HOLDFAST_CHAT_TOKEN": token})
+    with httpx.Client(timeout=60) as http:
+        person = Client(http, service.url)
+        right = {"Authorization": f"Bearer {token}"}
+        for _ in range(bounds.SIGN_IN_BURST * 3):
+            assert person.ask("GET", "/api/memories", headers=right).status_code == 200
+        wrong = {"Authorization": "Bearer guess"}
+        tries = [person.ask("GET", "/api/memories", headers=wrong).status_code for _ in range(20)]
+        assert tries.count(401) <= bounds.SIGN_IN_BURST + 1
+        assert tries[-1] == 429
+        found = person.ask("GET", "/api/memories", headers=right).status_code
+        assert found == 429, "a right guess is not told from a wrong one any more"
+
+
+def test_cookies_are_renewed_and_can_be_for_https_only(serve):
+    token = "a token that nobody knows"
+    service = serve("--secure-cookies", env={"HOLDFAST_CHAT_TOKEN": token})
+    passed = httpx.post(f"{service.url}/api/sign-in", json={"token": token}).headers["set-cookie"]
+    assert "Secure" in passed
+    mine = new_token()
+    cookies = f"holdfast_person={mine}; {passed.partition(';')[0]}"
+    again = httpx.get(service.url, headers={"Cookie": cookies}).headers.get_list("set-cookie")
+    assert len(again) == 2
+    assert again[0].startswith(f"holdfast_person={mine};")
+    assert all("Max-Age=31536000" in one and "Secure" in one for one in again)
+    others = httpx.get(service.url).headers
+    assert "set-cookie" not in others, "who has not signed in gets none"
+
+
+@pytest.mark.parametrize("header", [{"Host": "["}, {"Origin": "http://["}, {"Host": "[::1"}])
+def test_a_name_that_is_none_is_refused_with_the_headers_of_every_answer(running, header):
+    found = httpx.post(f"{running.url}/api/forget-all", headers=header)
+    assert found.status_code == 400
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+
+
+def test_a_customer_with_a_network_of_addresses_is_one():
+    first = address_of({"client": ("2001:db8:1:2::1", 1)})
+    assert first == address_of({"client": ("2001:db8:1:2:ffff::9", 2)})
+    assert first != address_of({"client": ("2001:db8:1:3::1", 1)})
+    assert address_of({"client": None}) == ""
+
+
+def test_a_large_file_is_loaded_in_pieces_beside_others(tmp_path):
+    """Neither the loop nor the memory feels it: what is loaded is read twice, in a thread."""
+    person = Person.of(new_token())
+    lines = [
+        session(
+            f"u/{'0' * 32}/s/conversation-{at}",
+            [f"{at} {'x' * 1000} {turn}" for turn in range(1000)],
+        )
+        for at in range(4)
+    ]
+    data = "\n".join(export(*lines)).encode()
+    waits: list[float] = []
+
+    async def beside() -> None:
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0.005)
+            waits.append(time.monotonic() - begun)
+
+    async def work() -> dict[str, int]:
+        store = await holdfast.connect_async(f"sqlite:///{tmp_path}/m.db", namespace="chat")
+        async with store:
+            watching = asyncio.create_task(beside())
+            loaded = await panel.load(store, person, io.BytesIO(data), KEY)
+            again = await panel.load(store, person, io.BytesIO(data), KEY)
+            watching.cancel()
+            assert loaded == again
+            stat = await store.stat((await store.sessions(prefix=person.prefix))[0])
+            assert stat.count == 1000
+            return loaded
+
+    assert asyncio.run(work()) == {"conversations": 4, "messages": 4000, "memories": 0}
+    assert max(waits) < 0.5, f"the loop stood still for {max(waits):.2f} s"
+
+
+def said(texts: list[str]) -> str:
+    return ". ".join(texts)
+
+
+async def chat_store(path: Any) -> AsyncStore:
+    return await holdfast.connect_async(
+        f"sqlite:///{path}/m.db", namespace="chat", embedder="wordllama", background_indexing=False
+    )
+
+
+async def turn(
+    turns: Turns, store: AsyncStore, person: Person, text: str, at: str, key: str
+) -> Any:
+    sent = Sent(at, text, key)
+    saved = await turns.save(store, person, sent)
+    return [event async for event in turns.answered(store, person, sent, saved).events()]
+
+
+def test_a_conversation_that_repeats_what_is_forgotten_is_named(tmp_path):
+    person = Person.of(new_token())
+
+    async def work() -> None:
+        turns = Turns(Companion())
+        async with await chat_store(tmp_path) as store:
+            await turn(turns, store, person, "My dog is called Rex", "conversation-1", KEY)
+            await turn(turns, store, person, "I live in Porto", "conversation-2", f"{KEY}2")
+            asked = "What is my dog called?"
+            events = await turn(turns, store, person, asked, "conversation-3", f"{KEY}3")
+            assert "Rex" in json.dumps(events)
+            gone = await panel.forget_conversation(store, person, "conversation-1")
+            assert gone.quoted_in == ("conversation-3",)
+            assert not gone.scrubbed
+            kept = [one.seq for one in await store.memories(person.memories)]
+            gone = await panel.forget_memory(store, person, kept[0] or 0)
+            assert gone.quoted_in == ("conversation-2",), "where it was said"
+            await panel.forget_all(store, person)
+            assert (await panel.forget_all(store, person)).quoted_in == ()
+
+    asyncio.run(work())
+
+
+def test_an_answer_does_not_bring_back_what_was_forgotten_while_it_was_made(tmp_path):
+    person = Person.of(new_token())
+
+    async def work() -> None:
+        turns = Turns(Companion())
+        async with await chat_store(tmp_path) as store:
+            await turn(turns, store, person, "My dog is called Rex", "conversation-1", KEY)
+            sent = Sent("conversation-2", "What is my dog called?", f"{KEY}2")
+            saved = await turns.save(store, person, sent)
+            async with turns.alone(person):  # the answer is made, and waits to be written
+                running = turns.answered(store, person, sent, saved)
+                async for kind, _ in running.events():
+                    if kind == "delta":
+                        break
+                gone = await panel.forget_conversation(store, person, "conversation-1")
+            assert gone.quoted_in == ()
+            events = [event async for event in running.events()]
+            assert events[-1][0] == "failed"
+            assert events[-1][1]["error"] == Conflict.__name__
+            texts = [
+                str(one.content) for one in await store.history(person.session("conversation-2"))
+            ]
+            assert not [text for text in texts if "Rex" in text]
+
+    asyncio.run(work())
+
+
+def test_forgetting_takes_what_was_typed_and_not_sent(running, visit):
+    page = visit(running)
+    page.page.fill("#text", "My secret draft")
+    kept = "() => JSON.stringify(Object.entries(localStorage))"
+    wait_until(lambda: "secret draft" in page.page.evaluate(kept))
+    page.page.click("#open-memory") if page.page.is_visible("#open-memory") else None
+    page.page.click("#forget")
+    page.page.click("dialog button:has-text('Forget everything')")
+    wait_until(lambda: "secret draft" not in page.page.evaluate(kept))
+    assert page.page.input_value("#text") == ""

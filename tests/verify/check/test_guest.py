@@ -1,0 +1,100 @@
+"""A check on what a user has already leaves it as it was, or is refused before it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+import holdfast
+from holdfast.errors import UsageError
+from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.engines.place import PERMIT_VARIABLE
+from tests.contract.harness import say
+
+
+class Quiet:
+    def say(self, words: str) -> None:
+        """Nothing."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """Nothing."""
+
+
+def run(url: str) -> Any:
+    options = CheckOptions(target=url, faults=("none",), promises=("ordered", "expiring"), time_s=1)
+    return check(options, Quiet())
+
+
+def test_a_redis_that_holds_other_data_is_refused_and_an_empty_one_is_left_empty(
+    redis_engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis.Redis.from_url(redis_engine.url) as client:
+        client.set("customer", "dear")
+        with pytest.raises(UsageError, match="it holds other data, such as 'customer'") as refused:
+            run(redis_engine.url)
+        assert redis_engine.password not in str(refused.value)
+        assert client.keys() == [b"customer"]
+        monkeypatch.setenv(PERMIT_VARIABLE, f"127.0.0.1:{redis_engine.port}/0")
+        assert run(redis_engine.url).exit_code in {0, 3}  # a busy machine may leave one unknown
+        assert client.keys() == [b"customer"], "only what was there is there"
+
+
+def test_a_postgres_is_left_as_it_was(postgres_engine: Any) -> None:
+    names = "SELECT count(*) FROM pg_namespace"
+    with psycopg.connect(postgres_engine.url, autocommit=True) as connection:
+        before = connection.execute(names).fetchone()
+        assert run(postgres_engine.url).exit_code in {0, 3}  # a busy machine may leave one unknown
+        assert connection.execute(names).fetchone() == before
+        connection.execute("CREATE TABLE customers ()")
+        with pytest.raises(UsageError, match=r"it holds other data, such as 'public\.customers'"):
+            run(postgres_engine.url)
+
+
+def test_a_file_is_left_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with holdfast.connect(url) as store:
+        store.append("s", say("dear"))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert run(url).exit_code in {0, 3}  # a busy machine may leave one unknown
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "service"),
+    [
+        ("postgresql://localhost/d", {"PGHOSTADDR": "192.0.2.1"}, ""),
+        ("postgresql://localhost/d", {"PGSERVICE": "far"}, "hostaddr=192.0.2.1"),
+        ("postgresql:///d?service=far", {}, "hostaddr=192.0.2.1"),
+        ("postgresql:///d?service=far", {}, "host=192.0.2.1"),
+        ("postgresql:///d", {"PGHOST": "192.0.2.1"}, ""),
+        ("postgresql://localhost/d?hostaddr=192.0.2.1", {}, ""),
+        ("postgresql:///d?host=192.0.2.1", {}, ""),
+        ("redis://192.0.2.1/0", {}, ""),
+        ("rediss://u:s3cret@192.0.2.1/0", {}, ""),
+        ("redis://127.0.0.1,192.0.2.1/0", {}, ""),
+    ],
+)
+def test_a_far_server_is_refused_however_it_is_named(
+    url: str,
+    variables: dict[str, str],
+    service: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "services").write_text(f"[far]\n{service}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1 is not this machine") as refused:
+        run(url)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["redis+cluster://127.0.0.1:7000", "redis+sentinel://127.0.0.1/m"])
+def test_what_only_its_servers_know_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="servers that only it knows"):
+        run(url)
