@@ -233,6 +233,8 @@ def _checked_floor(copy: Copy) -> int:
         raise unfit("a number that no message can have", backend=BACKEND)
     if facts.state is SessionState.NEVER or (rows and facts.state is not SessionState.LIVE):
         raise unfit(f"{facts.state.value} with {len(rows)} messages", backend=BACKEND)
+    if facts.state is SessionState.FORGOTTEN and (facts.ttl_ms, facts.expires_ms) != (None, None):
+        raise unfit("forgotten, with a time to live", backend=BACKEND)
     if not all(1 <= first <= last <= facts.last for _, first, last in copy.keys):
         raise unfit("a key of other messages than it has", backend=BACKEND)
     if not _is_time(facts.ttl_ms, 1, limits.TTL_MS_MAX):
