@@ -233,6 +233,23 @@ class ExportSession(Command[Copy]):
     session: bytes
 
 
+def seen_expired(reply: object) -> Facts | Slice | None:
+    """The part of a reply that says that a session has expired; None if it does not."""
+    found = reply.facts if isinstance(reply, Copy) else reply
+    is_expired = isinstance(found, Facts | Slice) and found.state is SessionState.EXPIRED
+    return found if is_expired else None  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class MarkExpired(Command[None]):
+    """Note that a session, and its summaries, were seen expired: no clock shows them again."""
+
+    operation: ClassVar[str] = "expire"
+    writes: ClassVar[bool] = True
+    session: bytes
+    seen_ms: int
+
+
 @dataclass(slots=True)
 class ImportSession(Command[bool]):
     """Write a whole session under its old numbers; False if it is there already, see `is_there`.

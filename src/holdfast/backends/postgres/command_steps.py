@@ -30,6 +30,7 @@ from holdfast.commands import (
     Command,
     Derive,
     EraseRecord,
+    Facts,
     Forget,
     ImportSession,
     Read,
@@ -38,6 +39,7 @@ from holdfast.commands import (
     Written,
     is_there,
     orphaned,
+    seen_expired,
 )
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
@@ -200,9 +202,25 @@ class CommandSteps:
             ask, reply = ENTRIES[type(command)]
             rows = yield from _ask(PRIMARY, ask(self._entries, command))
         result: R = reply(rows)
+        yield from self._mark_expired(command, result)
         return result
 
     def _read(self, command: Read) -> Steps[Slice]:
+        cut = yield from self._page(command)
+        yield from self._mark_expired(command, cut)
+        return cut
+
+    def _mark_expired(self, command: Any, reply: object) -> Steps[None]:
+        """What was shown as expired stays so. One that was swept has no expiry any more."""
+        seen = seen_expired(reply)
+        if seen is None or (isinstance(seen, Facts) and seen.expires_ms is None):
+            return
+        try:
+            yield Ask(PRIMARY, self._statements.expire(command.session))
+        except HoldfastError:
+            return  # what was read is right, and the next one tries again
+
+    def _page(self, command: Read) -> Steps[Slice]:
         """From a replica that is fresh enough, or becomes so in time; otherwise the primary."""
         token = self._replicas.token_for(command.token)
         server = self._replicas.choose(token, time.monotonic())

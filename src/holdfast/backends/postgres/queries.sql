@@ -65,6 +65,19 @@ FROM s JOIN {schema}.keys k ON k.session = s.id
 -- name: sweep
 SELECT {schema}.sweep(%b::bigint)
 
+-- name: expire
+-- What was seen expired stays so, whatever a clock says later; its summaries too. Somebody who works
+-- on it just now decides by himself.
+WITH due AS MATERIALIZED (
+    SELECT namespace, name FROM {schema}.sessions
+    WHERE namespace = {namespace} AND name IN (%b, %b) AND state = 'live'
+      AND expires_ms <= {schema}.ms(clock_timestamp())
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {schema}.sessions s SET floor = s.last, bytes = 0, state = 'expired'
+FROM due WHERE s.namespace = due.namespace AND s.name = due.name
+RETURNING 1
+
 -- name: position
 -- After a commit that was flushed, the flushed end of the log is at or after that commit. One
 -- that was not flushed (synchronous_commit=off) is before the place where the next record goes.

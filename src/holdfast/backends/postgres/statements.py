@@ -166,6 +166,11 @@ class Statements:
         """Free the room of an expired session."""
         return self._statement("sweep", messages_max, operation="sweep")
 
+    def expire(self, session: bytes) -> Statement:
+        """Note that a session was seen expired."""
+        names = (session, sublogs_of(session)[1])
+        return self._statement("expire", *names, operation="expire")
+
     def position(self, *, flushed: bool) -> Statement:
         """Where the log of the primary is, after a commit."""
         return self._statement("position", flushed, operation="position")

@@ -20,6 +20,7 @@ from holdfast.commands import (
     Facts,
     Forget,
     ImportSession,
+    MarkExpired,
     Names,
     Read,
     ReadNumbers,
@@ -32,6 +33,7 @@ from holdfast.commands import (
     floor_of,
     is_there,
     orphaned,
+    seen_expired,
     sublogs_of,
     unfit,
 )
@@ -248,6 +250,30 @@ def _is_time(value_ms: int | None, low_ms: int, high_ms: int) -> bool:
     return value_ms is None or low_ms <= value_ms <= high_ms
 
 
+def mark_expired(
+    ledger: Ledger, command: MarkExpired, _now_ms: int, _durability: Durability
+) -> None:
+    """Unless somebody has written to it since it was seen. A sweep frees the room later."""
+    for name in (command.session, sublogs_of(command.session)[1]):
+        row = ledger.session(name)
+        if row is not None and _is_due(row, command.seen_ms):
+            row.clear(SessionState.EXPIRED)
+            ledger.save(row)
+
+
+def to_mark(tables: Tables, command: Any, reply: object, now_ms: int) -> MarkExpired | None:
+    """The note that has to be made of what a read has found expired, if nobody made it yet."""
+    if seen_expired(reply) is None:
+        return None
+    row = tables.session(command.session)
+    due = row is not None and _is_due(row, now_ms)
+    return MarkExpired(command.session, now_ms) if due else None
+
+
+def _is_due(row: Row, now_ms: int) -> bool:
+    return row.state == "live" and row.state_at(now_ms) is SessionState.EXPIRED
+
+
 def read(tables: Tables, command: Read, now_ms: int) -> Slice:
     """A page of what is visible."""
     row = tables.session(command.session)
@@ -298,6 +324,7 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Forget: forget,
     EraseRecord: erase_record,
     ImportSession: import_session,
+    MarkExpired: mark_expired,
 }
 READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
     Read: read,
