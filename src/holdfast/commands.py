@@ -7,6 +7,7 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
@@ -95,12 +96,23 @@ class Rewrite(Command[Written]):
 
 @dataclass(slots=True)
 class Removed:
-    """How much a forget erased, and whether the engine's files are clean of it."""
+    """How much a forget erased, and where the engine's files are not clean of it yet."""
 
     messages: int
     bytes: int
-    scrubbed: bool
     memories: int = 0
+    left: tuple[str, ...] = ()
+
+
+class Cleaning(enum.Enum):
+    """What a forget does to the engine's files before it returns, besides erasing."""
+
+    LATER = enum.auto()
+    """What costs nothing; the engine does the rest in its own time."""
+    NOW = enum.auto()
+    """What the engine can do at once while others work, in bounded time."""
+    FULL = enum.auto()
+    """Also what keeps others out meanwhile."""
 
 
 @dataclass(slots=True)
@@ -130,6 +142,7 @@ class Forget(Command[Removed]):
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes
+    cleaning: Cleaning = Cleaning.LATER
 
 
 @dataclass(slots=True)

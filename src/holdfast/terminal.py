@@ -76,8 +76,10 @@ def show_erased(erased: Erased, as_json: bool) -> None:
     if as_json:
         _print_json(asdict(erased))
         return
-    files = "no copy is left in the files" if erased.scrubbed else "the files are cleaned later"
+    files = "no copy is left in the files" if erased.scrubbed else "copies are left in:"
     print(f"forgotten: {erased.messages} message(s), {erased.bytes} bytes; {files}")
+    for place in erased.left:
+        print(f"  {place}")
 
 
 def show_loaded(loaded: Loaded, as_json: bool) -> None:

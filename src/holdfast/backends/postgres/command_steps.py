@@ -27,6 +27,7 @@ from holdfast.backends.postgres.statements import READS, Rows, Statement, Statem
 from holdfast.backends.writes import Write
 from holdfast.commands import (
     Append,
+    Cleaning,
     Command,
     Derive,
     EraseRecord,
@@ -148,7 +149,25 @@ class CommandSteps:
     def _forget(self, command: Forget) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.forget(command))
         yield from self._after_write([])
-        return answers.removed(rows)
+        removed = answers.removed(rows)
+        if removed.left and command.cleaning is not Cleaning.LATER:
+            full = command.cleaning is Cleaning.FULL
+            if (yield from self._is_rewritten(full=full)):
+                removed.left = (answers.IN_THE_WAL,)
+        return removed
+
+    def _is_rewritten(self, *, full: bool) -> Steps[bool]:
+        """Clean the files; whether the tables are in new ones now, without what was deleted.
+
+        The forget is done: nothing that goes wrong here may become an error of it.
+        """
+        try:
+            [(before, _)] = yield Ask(PRIMARY, self._statements.rewritten())
+            yield Ask(PRIMARY, self._statements.vacuum(full=full))
+            [(after, needed)] = yield Ask(PRIMARY, self._statements.rewritten())
+        except HoldfastError:
+            return False
+        return bool(before != after and not needed)
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.erase_record(command))

@@ -78,6 +78,19 @@ UPDATE {schema}.sessions s SET floor = s.last, bytes = 0, state = 'expired'
 FROM due WHERE s.namespace = due.namespace AND s.name = due.name
 RETURNING 1
 
+-- name: vacuum
+VACUUM (SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+
+-- name: vacuum_full
+VACUUM (FULL, SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+
+-- name: rewritten
+-- VACUUM passes over, with a warning, what it may not touch or finds locked. A row that an older
+-- snapshot could see is copied, deleted as it is.
+SELECT pg_relation_filenode('{schema}.messages'),
+       EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND age(backend_xmin) > 0)
+       OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
+
 -- name: position
 -- After a commit that was flushed, the flushed end of the log is at or after that commit. One
 -- that was not flushed (synchronous_commit=off) is before the place where the next record goes.

@@ -43,6 +43,10 @@ from holdfast.recall.index_commands import Candidate, Extend, Position, ReadPosi
 
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
+IN_THE_LOG: Final = (
+    "the -wal file: somebody was reading just then; the next write that finds nobody reading "
+    "empties it, and so does closing the last connection"
+)
 LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
 """Up to here a session has numbers for any batch."""
 
@@ -136,8 +140,8 @@ def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability
     return Removed(
         session.count if session else 0,
         sum(facts.bytes for facts in known),
-        scrubbed=not known,
         memories=sum(facts.count for facts in beside if facts is not None),
+        left=(IN_THE_LOG,) if known else (),
     )
 
 
@@ -160,9 +164,9 @@ def erase_record(
     """Erase one record where it stands; the numbers of the others stay."""
     row = ledger.session(command.session)
     if row is None or not row.floor < command.number <= row.end_at(now_ms):
-        return Removed(0, 0, scrubbed=row is None)
+        return Removed(0, 0, left=() if row is None else (IN_THE_LOG,))
     size = ledger.erase_record(row, command.number)
-    return Removed(0, size or 0, scrubbed=False, memories=0 if size is None else 1)
+    return Removed(0, size or 0, memories=0 if size is None else 1, left=(IN_THE_LOG,))
 
 
 def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability) -> Position:
