@@ -88,7 +88,11 @@ VACUUM (FULL, SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
 -- VACUUM passes over, with a warning, what it may not touch or finds locked. A row that an older
 -- snapshot could see is copied, deleted as it is.
 SELECT pg_relation_filenode('{schema}.messages'),
-       EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND age(backend_xmin) > 0)
+       EXISTS (SELECT FROM pg_stat_activity
+               WHERE pid <> pg_backend_pid() AND (
+                   age(backend_xmin) > 0 AND coalesce(datname = current_database(), true)
+                   AND left(query, 18) <> 'autovacuum: VACUUM'
+                   OR query = '<insufficient privilege>' AND datname = current_database()))
        OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
 
 -- name: position

@@ -63,11 +63,11 @@ def _create_privately(path: Path) -> None:
     Made under another name and closed before it gets its own: to close a file that SQLite has
     open elsewhere in this process would drop its locks. Where that fails, SQLite makes it.
     """
-    real = path.resolve()
-    if real.exists():
-        return
-    made = real.with_name(f"{real.name}.{os.urandom(8).hex()}")
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # a RuntimeError: links that lead in a circle
+        real = path.resolve()
+        if real.exists():
+            return
+        made = real.with_name(f"{real.name}.{os.urandom(8).hex()}")
         os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
         try:
             real.hardlink_to(made)
