@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,22 @@ def test_a_rewrite_of_the_file_that_does_not_end_in_time_is_said(
     with holdfast.connect(RedisHarness(disk_path).url) as store:
         filled(store)
         assert "BGREWRITEAOF" in store.forget("s", now=True).left[0]
+
+
+def test_many_that_clean_at_once_all_do(disk_path: Path):
+    """A rewrite that began before one's own forget may have old records in it: each has its own."""
+    count = 8
+    together = threading.Barrier(count)
+    with holdfast.connect(RedisHarness(disk_path).url) as store:
+        for number in range(count):
+            store.append(f"s{number}", say("x"))
+
+        def forget(number: int) -> tuple[str, ...]:
+            together.wait(30)
+            return store.forget(f"s{number}", now=True).left
+
+        with ThreadPoolExecutor(count) as threads:
+            assert list(threads.map(forget, range(count))) == [()] * count
 
 
 def test_a_snapshot_is_written_anew_too(disk_path: Path):

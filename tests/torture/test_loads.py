@@ -51,7 +51,8 @@ def _chunk(engine: str, folder: Path, first: int, end_s: float) -> int:
             if number == first + CHUNK_LOADS or time.monotonic() > end_s:
                 break
             try:
-                attack.load(f"{number}/", mutations(random.Random(f"{SEED} {number}")))
+                prefix = f"{number}/{number}/"  # twice: no changed character makes it another one's
+                attack.load(prefix, mutations(random.Random(f"{SEED} {number}")))
                 if number % LOOK_LOADS == 0:
                     attack.check()
             except BaseException:

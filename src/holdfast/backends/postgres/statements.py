@@ -243,7 +243,8 @@ IN_THE_WAL: Final = (
     "the write-ahead log (pg_wal, its archive, its replicas), until those segments are written over"
 )
 IN_THE_TABLES: Final = (
-    'the files of the tables (base/, and those of replicas), until VACUUM FULL; now="full" does it'
+    "the files of the tables (base/, and those of replicas), until a VACUUM FULL that meets neither "
+    'a lock nor an older transaction; now="full" runs one'
 )
 
 

@@ -47,9 +47,19 @@ def _rewrite(ask: Ask, words: tuple[bytes, ...], status: str, deadline_s: float)
         elif began:
             return info.get(status) == "ok"
         else:
-            yield from ask(*words)
-            began = True
+            began = yield from _begin(ask, words)
     return False
+
+
+def _begin(ask: Ask, words: tuple[bytes, ...]) -> Steps[bool]:
+    """Whether it began; False if somebody else's has begun since nothing was at work."""
+    try:
+        yield from ask(*words)
+    except HoldfastError as error:
+        if "in progress" not in str(error):
+            raise
+        return False
+    return True
 
 
 def _info(ask: Ask) -> Steps[dict[str, str]]:

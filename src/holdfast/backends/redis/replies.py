@@ -27,8 +27,9 @@ from holdfast.recall.index_commands import Position
 
 IN_THE_FILES: Final = (
     "the append-only file and the last snapshot, where the server writes them, and those of its "
-    "replicas, until they are written anew: BGREWRITEAOF, BGSAVE; now=True does it"
+    "replicas, until they are written anew: BGREWRITEAOF, BGSAVE"
 )
+IN_FILES_FOR_NOW: Final = f"{IN_THE_FILES}; now=True does it"
 NEW_TICKET: Final = b"1"
 """Of a session that never was; one that was taken out of the index has one of its own."""
 
@@ -100,7 +101,7 @@ def removed(reply: Any, _durability: Durability) -> Removed:
     if reply[0] == b"never":
         return Removed(0, 0)
     memories = int(reply[3])
-    return Removed(int(reply[1]), int(reply[2]), memories=memories, left=(IN_THE_FILES,))
+    return Removed(int(reply[1]), int(reply[2]), memories=memories, left=(IN_FILES_FOR_NOW,))
 
 
 def derived(reply: Any, durability: Durability, command: Derive) -> Written:
