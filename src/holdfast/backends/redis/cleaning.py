@@ -52,7 +52,7 @@ def _rewrite(ask: Ask, words: tuple[bytes, ...], status: str, deadline_s: float)
 
 
 def _begin(ask: Ask, words: tuple[bytes, ...]) -> Steps[bool]:
-    """Whether it began; False if somebody else's has begun since nothing was at work."""
+    """Whether it began; False if one of another client has begun meanwhile."""
     try:
         yield from ask(*words)
     except HoldfastError as error:

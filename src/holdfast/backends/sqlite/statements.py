@@ -44,7 +44,7 @@ from holdfast.recall.index_commands import Candidate, Extend, Position, ReadPosi
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
 IN_THE_LOG: Final = (
-    "the -wal file: somebody was reading just then; the next write that finds nobody reading "
+    "the -wal file: another connection was reading just then; the next write that finds nobody reading "
     "empties it, and so does closing the last connection"
 )
 LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
@@ -257,7 +257,7 @@ def _is_time(value_ms: int | None, low_ms: int, high_ms: int) -> bool:
 def mark_expired(
     ledger: Ledger, command: MarkExpired, _now_ms: int, _durability: Durability
 ) -> None:
-    """Unless somebody has written to it since it was seen. A sweep frees the room later."""
+    """Unless another client has written to it since it was seen. A sweep frees the room later."""
     for name in (command.session, sublogs_of(command.session)[1]):
         row = ledger.session(name)
         if row is not None and _is_due(row, command.seen_ms):
