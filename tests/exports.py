@@ -144,6 +144,8 @@ WRONG: dict[str, Callable[[], list[Line]]] = {
     "never without messages": lambda: _empty(state="never"),
     "expired with messages": lambda: _told(state="expired"),
     "forgotten with messages": lambda: _told(state="forgotten"),
+    "forgotten with a time to live": lambda: _empty(last=1, state="forgotten", ttl_s=60),
+    "forgotten with an expiry": lambda: _empty(last=1, state="forgotten", expires_at_ms=PAST_MS),
     # Names.
     "no name": lambda: _told(session=""),
     "a name that is no text": lambda: _told(session=5),

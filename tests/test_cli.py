@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import apsw
 import pytest
+from click.testing import CliRunner
 
 import holdfast
 from holdfast import Message
+from holdfast.cli import main
+from tests.contract.spoiling import mutations, spoilt
 
 COMMAND = Path(sys.executable).with_name("holdfast")
 
@@ -123,6 +127,22 @@ def test_a_hostile_file_is_refused_in_one_sentence(filled: Shell, bad: bytes):
     assert "Traceback" not in loaded.stderr
     assert "are loaded, nothing of the rest" in loaded.stderr
     assert len(loaded.stderr) < 700
+
+
+def test_spoilt_files_end_with_a_documented_exit_code_and_a_sentence(filled: Shell):
+    """In one process for many: `main` is what the command calls."""
+    lines, codes = filled("export").stdout.splitlines(), set()
+    for seed in range(60):
+        file = filled.folder / "spoilt.jsonl"
+        text = "\n".join(spoilt(lines, mutations(random.Random(seed))))
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        store = f"sqlite:///{filled.folder}/{seed // 20}.db"
+        done = CliRunner().invoke(main, ["load", str(file), "--store", store])
+        codes.add(done.exit_code)
+        assert done.exception is None or isinstance(done.exception, SystemExit), (seed, done)
+        assert done.exit_code == 0 or "loaded" in done.output, (seed, done.output)
+    assert codes <= {0, 1, 2}  # done, not done, a file that is none
+    assert codes > {0}
 
 
 def test_export_and_load_move_everything(filled: Shell):

@@ -77,14 +77,25 @@ def history(session: str, url: str, namespace: str, *, json_to: Path | None, **p
 @store_option
 @namespace_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--now", is_flag=True, help="Clean the engine's files at once, while others work.")
+@click.option("--full", is_flag=True, help="Also in ways that keep others waiting (VACUUM FULL).")
 @json_option
-def forget(session: str, url: str, namespace: str, *, yes: bool, json_to: Path | None) -> None:
-    """Erase a session for good."""
+def forget(
+    session: str,
+    url: str,
+    namespace: str,
+    *,
+    yes: bool,
+    now: bool,
+    full: bool,
+    json_to: Path | None,
+) -> None:
+    """Erase a session for good, and say where copies are left."""
     with opened(url, namespace) as store:
         if not yes:
             count = store.stat(session).count
             click.confirm(f"Erase {count} message(s) of {session!r} for good?", abort=True)
-        terminal.show_erased(store.forget(session), json_to)
+        terminal.show_erased(store.forget(session, now="full" if full else now), json_to)
 
 
 @click.command(cls=PrintingCommand)

@@ -16,6 +16,7 @@ old ones.
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from holdfast.errors import (
     LimitExceeded,
     StoredDataError,
 )
-from holdfast.model import Message, check_message
+from holdfast.model import OPENAI_FIELDS, Message, check_message
 
 VERSION: Final = 1
 
@@ -44,8 +45,37 @@ _ANY_HEAD = re.compile(rb'\{"v":(\d{1,9}),')
 _to_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
 ).encode
-_from_json = json.JSONDecoder().decode
 _quoted = json.encoder.encode_basestring
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _no_number(digits)
+
+
+from_json: Final = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite).decode
+"""The value of a JSON text; ValueError for numbers that JSON does not have, too."""
+
+
+def is_too_deep(value: object, text: str | bytes, depth_max: int) -> bool:
+    """Whether the value of a text is nested deeper than that."""
+    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if sum(map(text.count, opening)) < depth_max:  # type: ignore[arg-type]
+        return False  # nearly every text, at the price of a glance
+    level: list[Any] = [value]
+    for _ in range(depth_max + 1):
+        inside: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inside += one.values()
+            elif isinstance(one, list):
+                inside += one
+        level = inside
+    return bool(level)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -55,7 +85,7 @@ def json_bytes(value: Any) -> bytes:
 
 def json_value(data: bytes) -> Any:
     """The inverse of `json_bytes`; ValueError where it is none."""
-    return _from_json(data.decode("utf-8", "surrogatepass"))
+    return from_json(data.decode("utf-8", "surrogatepass"))
 
 
 def encode(message: Message) -> bytes:
@@ -122,15 +152,18 @@ def _read_v1(record: bytes, seq: int | None) -> Message:
         raise Damaged("the record is cut short")
     if record[:_BODY] != b"%b%08x%b" % (_HEAD, zlib.crc32(body), _MIDDLE):
         raise Damaged("the checksum does not match: the bytes are not those that were written")
-    fields = _from_json(body.decode("utf-8", "surrogatepass"))
+    fields = from_json(body.decode("utf-8", "surrogatepass"))
+    # Anybody can compute a checksum: a loaded file may hold records that no release wrote.
+    if is_too_deep(fields, body, limits.JSON_DEPTH_MAX + 1):
+        raise Damaged(f"the message is nested deeper than {limits.JSON_DEPTH_MAX} levels")
     role, content, name = fields.pop("role"), fields.pop("content"), fields.pop("id")
     at, extra = fields.pop("at"), fields.pop("extra", None) or {}
     created_at = None if at is None else datetime.fromisoformat(at)
-    # Anybody can compute a checksum: a loaded file may hold records that no release wrote.
     if (
         not (type(role) is type(name) is str and type(extra) is dict)
         or not (content is None or type(content) in {str, list})
         or (created_at is not None and created_at.tzinfo is None)
+        or (extra and not extra.keys().isdisjoint(OPENAI_FIELDS))
     ):
         raise Damaged("a field of the record is of a kind that no message has")
     return _trusted(role, content, name, created_at, extra, fields, seq)

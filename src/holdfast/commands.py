@@ -7,6 +7,7 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
@@ -95,12 +96,23 @@ class Rewrite(Command[Written]):
 
 @dataclass(slots=True)
 class Removed:
-    """How much a forget erased, and whether the engine's files are clean of it."""
+    """How much a forget erased, and where the engine's files are not clean of it yet."""
 
     messages: int
     bytes: int
-    scrubbed: bool
     memories: int = 0
+    left: tuple[str, ...] = ()
+
+
+class Cleaning(enum.Enum):
+    """What a forget does to the engine's files before it returns, besides erasing."""
+
+    LATER = enum.auto()
+    """What costs nothing; the engine does the rest in its own time."""
+    NOW = enum.auto()
+    """What the engine can do at once while others work, in bounded time."""
+    FULL = enum.auto()
+    """Also what keeps others out meanwhile."""
 
 
 @dataclass(slots=True)
@@ -130,6 +142,7 @@ class Forget(Command[Removed]):
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes
+    cleaning: Cleaning = Cleaning.LATER
 
 
 @dataclass(slots=True)
@@ -231,6 +244,23 @@ class ExportSession(Command[Copy]):
 
     operation: ClassVar[str] = "export"
     session: bytes
+
+
+def seen_expired(reply: object) -> Facts | Slice | None:
+    """The part of a reply that says that a session has expired; None if it does not."""
+    found = reply.facts if isinstance(reply, Copy) else reply
+    is_expired = isinstance(found, Facts | Slice) and found.state is SessionState.EXPIRED
+    return found if is_expired else None  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class MarkExpired(Command[None]):
+    """Note that a session, and its summaries, were seen expired: no clock shows them again."""
+
+    operation: ClassVar[str] = "expire"
+    writes: ClassVar[bool] = True
+    session: bytes
+    seen_ms: int
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from holdfast import operations, transfer
 from holdfast.commands import SUBLOGS, AsyncBackend, Backend, ExportSession
@@ -153,20 +153,24 @@ class Store(_StoreBase, LongTerm):
         self._grown(command.session)
         return operations.ack(session, written)
 
-    def forget(self, session: str) -> Erased:
+    def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
         """Erase a session for good, and say how much was erased.
 
         Nothing brings it back: not a retry of an earlier append, not a late write that
         expects what was there, not a restart, not an index (forgotten). Numbers go on where
         they were. A plain append later begins the session anew, with nothing of the old in it.
         What was remembered in this scope, summaries and vectors go with it.
+
+        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
+        them as far as the engine can while others work, in bounded time; `now="full"` also in
+        ways that keep others waiting (PostgreSQL: `VACUUM FULL`).
         """
         self._check_open()
         if self._index is not None:
             from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
 
-            return operations.erased(session, self._run(memory_operations.forget(session)))
-        return operations.erased(session, self._backend.execute(operations.forget(session)))
+            return operations.erased(session, self._run(memory_operations.forget(session, now)))
+        return operations.erased(session, self._backend.execute(operations.forget(session, now)))
 
     def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100
@@ -319,14 +323,15 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         self._grown(command.session)
         return operations.ack(session, written)
 
-    async def forget(self, session: str) -> Erased:
+    async def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
         """See `Store.forget`."""
         self._check_open()
         if self._index is not None:
             from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
 
-            return operations.erased(session, await self._run(memory_operations.forget(session)))
-        removed = await execute(operations.forget(session), self._backend)
+            removed = await self._run(memory_operations.forget(session, now))
+        else:
+            removed = await execute(operations.forget(session, now), self._backend)
         return operations.erased(session, removed)
 
     async def sessions(

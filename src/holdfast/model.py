@@ -245,8 +245,9 @@ class History(Sequence[Message]):
 class Erased:
     """What a forget removed from `session`: so many `messages`, so many `bytes`.
 
-    `scrubbed`: no copy is left in the engine's own files either.
-    `memories` counts what was remembered beside the session, and its summaries.
+    `scrubbed`: no copy is left in the engine's own files either. Otherwise `left` names where copies
+    are until when, and what ends that sooner. `memories` counts what was remembered beside the
+    session, and its summaries. Backups and exports are yours; the id stays in the tombstone.
     """
 
     session: str
@@ -254,6 +255,7 @@ class Erased:
     bytes: int
     scrubbed: bool
     memories: int = 0
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from holdfast.commands import (
     TTL_KEEP,
     TTL_NEVER,
     Append,
+    Cleaning,
     Facts,
     Forget,
     ImportSession,
@@ -98,15 +99,23 @@ def history(cut: Slice) -> History:
     return History(tuple(messages), tuple(damaged), cut.end, cut.state)
 
 
-def forget(session: str) -> Forget:
+def forget(session: str, now: object) -> Forget:
     """Of `Store.forget`."""
-    return Forget(session_bytes(session))
+    cleaning = {False: Cleaning.LATER, True: Cleaning.NOW, "full": Cleaning.FULL}
+    if not isinstance(now, bool) and now != "full":
+        raise UsageError(f'now must be True, False or "full", not {now!r}; nothing was sent')
+    return Forget(session_bytes(session), cleaning[now])
 
 
 def erased(session: str, removed: Removed) -> Erased:
     """What a forget returns."""
     return Erased(
-        session, removed.messages, removed.bytes, removed.scrubbed, memories=removed.memories
+        session,
+        removed.messages,
+        removed.bytes,
+        scrubbed=not removed.left,
+        memories=removed.memories,
+        left=removed.left,
     )
 
 

@@ -75,8 +75,10 @@ def show_erased(erased: Erased, json_to: Path | None) -> None:
     """What a forget removed."""
     if _wrote_json(asdict(erased), json_to):
         return
-    files = "no copy is left in the files" if erased.scrubbed else "the files are cleaned later"
+    files = "no copy is left in the files" if erased.scrubbed else "copies are left in:"
     print(f"forgotten: {erased.messages} message(s), {erased.bytes} bytes; {files}")
+    for place in erased.left:
+        print(f"  {place}")
 
 
 def show_loaded(loaded: Loaded, json_to: Path | None) -> None:

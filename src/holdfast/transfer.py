@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast import limits
 from holdfast import transfer_checks as checks
-from holdfast.codec import json_bytes, json_value
+from holdfast.codec import is_too_deep, json_bytes, json_value
 from holdfast.commands import MEMORIES, SUMMARIES, Copy
 from holdfast.errors import Damaged, FormatTooNew, HoldfastError, StoredDataError, UsageError
 from holdfast.model import Loaded, SessionState
@@ -250,7 +251,8 @@ def _record_field(record: bytes) -> dict[str, Any]:
     try:
         value = json_value(record)
         record.decode("utf-8")
-        if json_bytes(value) == record and not checks.is_too_deep({"record": value}, record):
+        deep = is_too_deep({"record": value}, record, limits.EXPORT_DEPTH_MAX)
+        if json_bytes(value) == record and not deep:
             return {"record": value}
     except (ValueError, RecursionError):
         pass

@@ -6,13 +6,13 @@ without the line's number, which `transfer.Reader` puts before them.
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast import limits
+from holdfast.codec import from_json, is_too_deep
 from holdfast.commands import SUBLOGS, Facts
 from holdfast.errors import LimitExceeded, UsageError
 from holdfast.model import SessionState
@@ -21,13 +21,6 @@ NONSENSE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowErro
 """What reading a line raises that is none."""
 DIGEST_BYTES: Final = 16
 _PARTS_OF_KEY: Final = 3
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"JSON has no {name}")
-
-
-_from_json = json.JSONDecoder(parse_constant=_no_number).decode
 
 
 @dataclass(slots=True)
@@ -60,29 +53,12 @@ def parsed(line: str) -> dict[str, Any]:
         raise UsageError(f"a line must be text, not {type(line).__name__}")
     if len(line) > limits.EXPORT_LINE_CHARS_MAX:
         raise LimitExceeded(f"a line has {limits.EXPORT_LINE_CHARS_MAX:,} characters at most")
-    value = _from_json(line)
+    value = from_json(line)
     if not isinstance(value, dict):
         raise UsageError("it is no JSON object")
-    if is_too_deep(value, line):
+    if is_too_deep(value, line, limits.EXPORT_DEPTH_MAX):
         raise LimitExceeded(f"it is nested deeper than {limits.EXPORT_DEPTH_MAX} levels")
     return value
-
-
-def is_too_deep(value: object, text: str | bytes) -> bool:
-    """Whether the value of a text is nested deeper than a line may be."""
-    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if sum(map(text.count, opening)) < limits.EXPORT_DEPTH_MAX:  # type: ignore[arg-type]
-        return False  # nearly every line, at the price of a glance
-    level: list[Any] = [value]
-    for _ in range(limits.EXPORT_DEPTH_MAX + 1):
-        inside: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inside += one.values()
-            elif isinstance(one, list):
-                inside += one
-        level = inside
-    return bool(level)
 
 
 def begun(name: bytes, line: dict[str, Any]) -> Begun:
@@ -98,7 +74,10 @@ def begun(name: bytes, line: dict[str, Any]) -> Begun:
     expires_ms = line["expires_at_ms"]
     if expires_ms is not None:
         whole(expires_ms, "expires_at_ms", 0, limits.EXPIRES_MS_MAX)
-    facts = Facts(state, last, count, 0, _ttl_ms(line["ttl_s"]), expires_ms)
+    ttl_ms = _ttl_ms(line["ttl_s"])
+    if state is SessionState.FORGOTTEN and (ttl_ms, expires_ms) != (None, None):
+        raise UsageError("the session is forgotten and does not expire any more")
+    facts = Facts(state, last, count, 0, ttl_ms, expires_ms)
     return Begun(name, facts, _keys(line["keys"], last))
 
 

@@ -119,8 +119,8 @@ class AsyncApi:
     def rewrite(self, *args: Any, **settings: Any) -> Ack:
         return self._run(self.store.rewrite(*args, **settings))
 
-    def forget(self, session: str) -> Erased:
-        return self._run(self.store.forget(session))
+    def forget(self, session: str, **settings: Any) -> Erased:
+        return self._run(self.store.forget(session, **settings))
 
     def sessions(self, **settings: Any) -> list[str]:
         return self._run(self.store.sessions(**settings))

@@ -140,6 +140,8 @@ UNFIT = {
     "last after the final message": copy(5, 1, 2),
     "expired with messages": copy(1, 1, state=EXPIRED),
     "forgotten with messages": copy(1, 1, state=SessionState.FORGOTTEN),
+    "forgotten with a time to live": copy(1, state=SessionState.FORGOTTEN, ttl_ms=5),
+    "forgotten with an expiry": copy(1, state=SessionState.FORGOTTEN, expires_ms=PAST_MS),
     "never": copy(1, state=SessionState.NEVER),
     "key from 0": copy(1, 1, keys=[(KEY, 0, 1)]),
     "key backwards": copy(2, 1, 2, keys=[(KEY, 2, 1)]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from typing import Any
 
@@ -12,106 +11,69 @@ from hypothesis import strategies as st
 
 from holdfast import Conflict, Damaged, FormatTooNew, UsageError
 from tests.contract.harness import AnyStore, Opener, say, texts
-from tests.exports import FUTURE_MS, NUMBER_MAX, PAST_MS
+from tests.contract.spoiling import KINDS, PLACES_MAX, Mutation, below, names, source, spoilt
+from tests.exports import NUMBER_MAX
 
 EXAMPLES = 25
-NUMBERS = [0, -1, 1, 2, 3, 2**31, NUMBER_MAX, 2**32, 2**32 + 1, 2**40, 2**53 + 1, 2**63, 10**400]
-OTHERS: list[Any] = [
-    None,
-    True,
-    1.5,
-    "",
-    "1",
-    "x",
-    "live",
-    "forgotten",
-    "\ud800",
-    [],
-    {},
-    [[]],
-    [["", 1, 1]],
-]
-VALUES = [*NUMBERS, *OTHERS, PAST_MS, FUTURE_MS, 1e308]
-LINES = ["", "{}", "[]", "0", "{", '"\\ud800"', '{"end":true,"sessions":1}', '{"seq":1}', "\x00"]
-
+PLACE = st.integers(0, PLACES_MAX)
 MUTATION = st.one_of(
-    st.tuples(st.just("value"), st.integers(0, 99), st.integers(0, 99), st.sampled_from(VALUES)),
-    st.tuples(st.just("drop"), st.integers(0, 99), st.integers(0, 99), st.none()),
-    st.tuples(st.just("swap"), st.integers(0, 99), st.integers(0, 99), st.none()),
-    st.tuples(st.just("twice"), st.integers(0, 99), st.integers(0, 99), st.none()),
-    st.tuples(st.just("cut"), st.integers(0, 99), st.integers(0, 99), st.none()),
-    st.tuples(st.just("line"), st.integers(0, 99), st.integers(0, 99), st.sampled_from(LINES)),
+    *(
+        st.tuples(st.just(kind), PLACE, PLACE, st.sampled_from(values))
+        for kind, values in KINDS.items()
+    )
 )
 
 
-def paths(value: Any, upto: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place inside a JSON value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()  # fmt: skip
-    return [path for key, one in inside for path in ((*upto, key), *paths(one, (*upto, key)))]
+class Attack:
+    """Spoilt exports, loaded one after the other beside what belongs to others."""
 
+    def __init__(self, open_store: Any) -> None:
+        self.lines = source(open_store(namespace="source"))
+        self.canary: AnyStore = open_store(namespace="canary")
+        self.guest: AnyStore = open_store(namespace="guest")
+        self.canary.append("a", [say("c1"), say("c2")], key="k", ttl_s=3600)
+        self.canary.append("gone", say("c3"))
+        self.guest.append("own", [say("o1"), say("o2")], key="k")
+        self.guest.remember("own", "a memory of its own")
+        self.before = self._look()
 
-def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
-    for key in path[:-1]:
-        value = value[key]
-    value[path[-1]] = new
+    def _look(self) -> list[str]:
+        return [*self.canary.export(), *self.guest.export(prefix="own")]
 
+    def load(self, prefix: str, changes: list[Mutation]) -> None:
+        """One file, all of whose sessions begin with `prefix` unless a change gives another name."""
+        file = spoilt(below(prefix, self.lines), changes)
+        try:
+            loaded = self.guest.load(file)
+            said = loaded.sessions + loaded.present + (1 if loaded.memories else 0)
+        except (UsageError, Damaged, FormatTooNew, Conflict) as error:
+            said = said_by(error)
+        written = list(self.guest.export(prefix=prefix))
+        there = len(names(written))
+        told = names(file)
+        elsewhere = sum(not name.lstrip(b"\xffms").startswith(prefix.encode()) for name in told)
+        repeated = len(told) - len(set(told))
+        assert said - elsewhere - repeated <= there <= said, file
+        self._check_loaded(prefix, file)
 
-def spoilt(lines: list[str], mutations: list[Any]) -> list[str]:
-    lines = list(lines)
-    for what, line, other, new in mutations:
-        at, to = line % len(lines), other % len(lines)
-        if what == "value" and lines[at].startswith('{"'):
-            try:
-                value = json.loads(lines[at])
-            except ValueError:
-                continue
-            places = paths(value)
-            put(value, places[other % len(places)], new)
-            lines[at] = json.dumps(value)
-        elif what == "drop" and len(lines) > 1:
-            del lines[at]
-        elif what == "swap":
-            lines[at], lines[to] = lines[to], lines[at]
-        elif what == "twice":
-            lines.insert(to, lines[at])
-        elif what == "cut":
-            lines[at] = lines[at][: other * len(lines[at]) // 100]
-        elif what == "line":
-            lines.insert(at, new)
-    return lines
+    def _check_loaded(self, prefix: str, file: list[str]) -> None:
+        """Whatever was let in is a session like any other."""
+        for name in self.guest.sessions(prefix=prefix):
+            history = self.guest.history(name)
+            numbers = sorted([m.seq or 0 for m in history] + [d.seq for d in history.damaged])
+            assert numbers == list(range(history.last - len(numbers) + 1, history.last + 1)), file
+            if self.guest.stat(name).last < NUMBER_MAX:
+                assert self.guest.append(name, say("more")).first == self.guest.stat(name).last
+                assert texts(self.guest.history(name))[-1] == "more"
 
+    def check(self) -> None:
+        """Nobody else was touched."""
+        assert self._look() == self.before
 
-def source(store: AnyStore) -> list[str]:
-    """Every kind of session that there is."""
-    store.append("a", [say("a1"), say("a2")], key="k")
-    store.append("brief", say("x"), ttl_s=3600, key="k")
-    store.append("rewritten", [say("r1"), say("r2")])
-    store.rewrite("rewritten", say("r3"))
-    store.rewrite("emptied", [])
-    store.append("gone", say("g"), key="k")
-    store.forget("gone")
-    store.append("\ud800 odd", say("\ud800"))
-    return list(store.export())
-
-
-def names(lines: list[str]) -> list[str]:
-    return [json.dumps(line[key]) for one in lines for line in [json.loads(one)]
-            for key in ("session", "session_b64") if key in line]  # fmt: skip
-
-
-def session_lines(lines: list[str]) -> list[str]:
-    return [line for line in lines if '"messages"' in line]
-
-
-def check_loaded(store: AnyStore, where: str) -> None:
-    """Whatever was let in is a session like any other."""
-    for name in store.sessions():
-        history = store.history(name)
-        numbers = sorted([m.seq or 0 for m in history] + [d.seq for d in history.damaged])
-        assert numbers == list(range(history.last - len(numbers) + 1, history.last + 1)), where
-        if store.stat(name).last < NUMBER_MAX:
-            assert store.append(name, say("more")).first == store.stat(name).last
-            assert texts(store.history(name))[-1] == "more"
+    def check_writable(self) -> None:
+        """What is there goes on, and new sessions begin."""
+        assert self.canary.append("a", say("c4")).first == 3
+        assert self.canary.append("new", say("n")).first == 1
 
 
 def said_by(error: Exception) -> int:
@@ -122,11 +84,7 @@ def said_by(error: Exception) -> int:
 
 
 def test_a_spoilt_export_touches_nothing_else_and_says_what_it_wrote(open_store: Opener):
-    lines = source(open_store(namespace="source"))
-    canary = open_store(namespace="canary")
-    canary.append("a", [say("c1"), say("c2")], key="k", ttl_s=3600)
-    canary.append("gone", say("c3"))
-    before = list(canary.export())
+    attack = Attack(open_store)
     numbers = itertools.count()
 
     @settings(
@@ -137,23 +95,9 @@ def test_a_spoilt_export_touches_nothing_else_and_says_what_it_wrote(open_store:
         suppress_health_check=list(HealthCheck),
     )
     @given(st.lists(MUTATION, min_size=1, max_size=3))
-    def one(mutations: list[Any]) -> None:
-        file = spoilt(lines, mutations)
-        with open_store(namespace=f"guest{next(numbers)}") as guest:
-            guest.append("own", [say("o1"), say("o2")], key="k")
-            own = list(guest.export(prefix="own"))
-            try:
-                loaded = guest.load(file)
-                said = loaded.sessions + loaded.present
-            except (UsageError, Damaged, FormatTooNew, Conflict) as error:
-                said = said_by(error)
-            written = len(names(list(guest.export()))) - 1
-            again = session_lines(file)
-            assert written == said or (written < said and len(again) > len(set(again))), file
-            assert list(guest.export(prefix="own")) == own
-            check_loaded(guest, str(file))
-        assert list(canary.export()) == before
+    def one(changes: list[Mutation]) -> None:
+        attack.load(f"{next(numbers)}/", changes)
+        attack.check()
 
     one()
-    assert canary.append("a", say("c4")).first == 3
-    assert canary.append("new", say("n")).first == 1
+    attack.check_writable()

@@ -116,6 +116,44 @@ def test_what_version_zero_could_not_have_written_is_damage(record: bytes):
         codec.decode(record)
 
 
+def forged(body: bytes) -> bytes:
+    """A record whose checksum is right, whoever wrote it."""
+    return b'{"v":1,"crc":"%08x","msg":%b}' % (zlib.crc32(body), body)
+
+
+def deep(levels: int) -> bytes:
+    return b"[" * levels + b"]" * levels
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [b'"content":[NaN]', b'"content":[-Infinity]', b'"content":[1e999]', b'"content":7',
+     b'"content":"x","extra":{"role":"system"}', b'"content":"x","extra":{"content":"y"}',
+     b'"content":' + deep(102), b'"content":"x","extra":{"a":' + deep(101) + b"}",
+     b'"content":"x","later":' + deep(900), b'"content":' + deep(100_000)],
+    ids=lambda fields: fields[:40].decode(),
+)  # fmt: skip
+def test_what_no_message_can_be_is_damage_although_its_checksum_is_right(fields: bytes):
+    """Otherwise a loaded file could show a role that was not stored, or stop who prints it."""
+    with pytest.raises(Damaged):
+        codec.decode(forged(b'{"id":"i","role":"user","at":null,' + fields + b"}"))
+
+
+@given(text, json_values, json_values, json_values)
+def test_what_can_be_read_can_be_written_again(
+    name: str, content: object, at: object, more: object
+):
+    given = {"id": name, "role": "user", "content": content, "at": at, "extra": more, "later": more}
+    with contextlib.suppress(Damaged):
+        message = codec.decode(forged(codec.json_bytes(given)))
+        assert codec.decode(codec.encode(message)) == message
+
+
+def test_the_deepest_message_that_can_be_written_is_read():
+    message = Message("user", json.loads(deep(100)), extra={"a": json.loads(deep(99))})
+    assert codec.decode(codec.encode(message)) == message
+
+
 def test_a_later_version_says_upgrade():
     with pytest.raises(FormatTooNew, match="version 2; this release reads up to 1"):
         codec.decode(b'{"v":2,"crc":"00000000","msg":{}}')

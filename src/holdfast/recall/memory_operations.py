@@ -18,7 +18,6 @@ from holdfast.commands import (
     Append,
     EraseRecord,
     Facts,
-    Forget,
     Read,
     ReadNumbers,
     Removed,
@@ -92,6 +91,11 @@ def logs_of(scope: str) -> tuple[bytes, bytes]:
     return session, sublogs_of(session)[0]
 
 
+IN_THE_INDEX: Final = (
+    "the files of the index: vectors, no text. When it frees their room is up to it"
+)
+
+
 def remember(
     scope: str,
     text: object,
@@ -162,7 +166,7 @@ def forget_memory(scope: str, number: int, *, apart: bool) -> Steps[Erased]:
                 "Its vector is left there. Forget it again when the index is back",
                 operation="forget_memory",
             ) from error
-        removed = replace(removed, scrubbed=False)
+        removed = replace(removed, left=(*removed.left, IN_THE_INDEX))
     return operations.erased(scope, removed)
 
 
@@ -316,9 +320,9 @@ def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
     return keep(hit)
 
 
-def forget(session: str) -> Steps[Removed]:
+def forget(session: str, now: object) -> Steps[Removed]:
     """Of `Store.forget` where the index is not in the log's engine: it comes after the log."""
-    removed: Removed = yield Forget(operations.session_bytes(session))
+    removed: Removed = yield operations.forget(session, now)
     try:
         for log in logs_of(session):
             facts: Facts = yield StatSession(log)
@@ -329,7 +333,7 @@ def forget(session: str) -> Steps[Removed]:
             "Vectors of it are left there. Forget it again when the index is back",
             operation="forget",
         ) from error
-    return Removed(removed.messages, removed.bytes, scrubbed=False, memories=removed.memories)
+    return replace(removed, left=(*removed.left, IN_THE_INDEX))
 
 
 def index_lag(models: Models, scope: str) -> Steps[int]:

@@ -203,7 +203,8 @@ class AsyncPostgresBackend(PostgresSetup):
 def _run(link: Link, statement: Statement) -> Rows:
     link.warned = ""
     try:
-        rows = link.execute(statement.sql, statement.values, binary=True).fetchall()
+        cursor = link.execute(statement.sql, statement.values, binary=True)
+        rows = cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         raise mapped(error, statement.operation, writes=statement.writes) from error
     _check_warned(link, statement)
@@ -213,7 +214,8 @@ def _run(link: Link, statement: Statement) -> Rows:
 async def _run_async(link: AsyncLink, statement: Statement) -> Rows:
     link.warned = ""
     try:
-        rows = await (await link.execute(statement.sql, statement.values, binary=True)).fetchall()
+        cursor = await link.execute(statement.sql, statement.values, binary=True)
+        rows = await cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         raise mapped(error, statement.operation, writes=statement.writes) from error
     _check_warned(link, statement)

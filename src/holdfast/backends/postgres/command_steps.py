@@ -27,9 +27,11 @@ from holdfast.backends.postgres.statements import READS, Rows, Statement, Statem
 from holdfast.backends.writes import Write
 from holdfast.commands import (
     Append,
+    Cleaning,
     Command,
     Derive,
     EraseRecord,
+    Facts,
     Forget,
     ImportSession,
     Read,
@@ -38,6 +40,7 @@ from holdfast.commands import (
     Written,
     is_there,
     orphaned,
+    seen_expired,
 )
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
@@ -146,7 +149,25 @@ class CommandSteps:
     def _forget(self, command: Forget) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.forget(command))
         yield from self._after_write([])
-        return answers.removed(rows)
+        removed = answers.removed(rows)
+        if removed.left and command.cleaning is not Cleaning.LATER:
+            full = command.cleaning is Cleaning.FULL
+            if (yield from self._is_rewritten(full=full)):
+                removed.left = (answers.IN_THE_WAL,)
+        return removed
+
+    def _is_rewritten(self, *, full: bool) -> Steps[bool]:
+        """Clean the files; whether the tables are in new ones now, without what was deleted.
+
+        The forget is done: nothing that goes wrong here may become an error of it.
+        """
+        try:
+            [(before, _)] = yield Ask(PRIMARY, self._statements.rewritten())
+            yield Ask(PRIMARY, self._statements.vacuum(full=full))
+            [(after, needed)] = yield Ask(PRIMARY, self._statements.rewritten())
+        except HoldfastError:
+            return False
+        return bool(before != after and not needed)
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.erase_record(command))
@@ -200,9 +221,25 @@ class CommandSteps:
             ask, reply = ENTRIES[type(command)]
             rows = yield from _ask(PRIMARY, ask(self._entries, command))
         result: R = reply(rows)
+        yield from self._mark_expired(command, result)
         return result
 
     def _read(self, command: Read) -> Steps[Slice]:
+        cut = yield from self._page(command)
+        yield from self._mark_expired(command, cut)
+        return cut
+
+    def _mark_expired(self, command: Any, reply: object) -> Steps[None]:
+        """What was shown as expired stays so. One that was swept has no expiry any more."""
+        seen = seen_expired(reply)
+        if seen is None or (isinstance(seen, Facts) and seen.expires_ms is None):
+            return
+        try:
+            yield Ask(PRIMARY, self._statements.expire(command.session))
+        except HoldfastError:
+            return  # what was read is right, and the next one tries again
+
+    def _page(self, command: Read) -> Steps[Slice]:
         """From a replica that is fresh enough, or becomes so in time; otherwise the primary."""
         token = self._replicas.token_for(command.token)
         server = self._replicas.choose(token, time.monotonic())

@@ -65,6 +65,36 @@ FROM s JOIN {schema}.keys k ON k.session = s.id
 -- name: sweep
 SELECT {schema}.sweep(%b::bigint)
 
+-- name: expire
+-- What was seen expired stays so, whatever a clock says later; its summaries too. Somebody who works
+-- on it just now decides by himself.
+WITH due AS MATERIALIZED (
+    SELECT namespace, name FROM {schema}.sessions
+    WHERE namespace = {namespace} AND name IN (%b, %b) AND state = 'live'
+      AND expires_ms <= {schema}.ms(clock_timestamp())
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {schema}.sessions s SET floor = s.last, bytes = 0, state = 'expired'
+FROM due WHERE s.namespace = due.namespace AND s.name = due.name
+RETURNING 1
+
+-- name: vacuum
+VACUUM (SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+
+-- name: vacuum_full
+VACUUM (FULL, SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+
+-- name: rewritten
+-- VACUUM passes over, with a warning, what it may not touch or finds locked. A row that an older
+-- snapshot could see is copied, deleted as it is.
+SELECT pg_relation_filenode('{schema}.messages'),
+       EXISTS (SELECT FROM pg_stat_activity
+               WHERE pid <> pg_backend_pid() AND (
+                   age(backend_xmin) > 0 AND coalesce(datname = current_database(), true)
+                   AND left(query, 18) <> 'autovacuum: VACUUM'
+                   OR query = '<insufficient privilege>' AND datname = current_database()))
+       OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
+
 -- name: position
 -- After a commit that was flushed, the flushed end of the log is at or after that commit. One
 -- that was not flushed (synchronous_commit=off) is before the place where the next record goes.

@@ -166,6 +166,19 @@ class Statements:
         """Free the room of an expired session."""
         return self._statement("sweep", messages_max, operation="sweep")
 
+    def expire(self, session: bytes) -> Statement:
+        """Note that a session was seen expired."""
+        names = (session, sublogs_of(session)[1])
+        return self._statement("expire", *names, operation="expire")
+
+    def vacuum(self, *, full: bool) -> Statement:
+        """Free what was deleted, or rewrite the tables without it; no lock is waited for."""
+        return self._statement("vacuum_full" if full else "vacuum", operation="forget")
+
+    def rewritten(self) -> Statement:
+        """By which file the messages are kept, and whether a transaction may still need old rows."""
+        return self._statement("rewritten", operation="forget")
+
     def position(self, *, flushed: bool) -> Statement:
         """Where the log of the primary is, after a commit."""
         return self._statement("position", flushed, operation="position")
@@ -226,21 +239,31 @@ def written(command: Append | Rewrite, row: Row) -> Written | HoldfastError | No
     raise AssertionError(outcome)
 
 
+IN_THE_WAL: Final = (
+    "the write-ahead log (pg_wal, its archive, its replicas), until those segments are written over"
+)
+IN_THE_TABLES: Final = (
+    "the files of the tables (base/, and those of replicas), until a VACUUM FULL that meets neither "
+    'a lock nor an older transaction; now="full" runs one'
+)
+
+
 def removed(rows: Rows) -> Removed:
-    """Deleted rows stay in PostgreSQL's files until VACUUM, and in its log for longer: not scrubbed."""
+    """Deleted rows stay in PostgreSQL's files until they are rewritten, and in its log for longer."""
     [(_, messages, _), *beside] = rows
     return Removed(
         messages,
         sum(size for _, _, size in rows),
-        scrubbed=not any(known for known, _, _ in rows),
         memories=sum(count for _, count, _ in beside),
+        left=(IN_THE_TABLES, IN_THE_WAL) if any(known for known, _, _ in rows) else (),
     )
 
 
 def record_removed(rows: Rows) -> Removed:
     """The same for one record."""
     [(known, count, size)] = rows
-    return Removed(0, size, scrubbed=not known, memories=count)
+    left = (IN_THE_TABLES, IN_THE_WAL) if known else ()
+    return Removed(0, size, memories=count, left=left)
 
 
 def page(command: Read, rows: Rows) -> Slice:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.backends.redis.address import Address, Server
+from holdfast.backends.redis.cleaning import clean
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
 from holdfast.backends.redis.durability import Assessment, changed, decide
 from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
@@ -23,10 +24,19 @@ from holdfast.backends.redis.statements import (
     Statement,
     import_statement,
     pack,
+    plain_statement,
     stage_statement,
     statement_for,
 )
-from holdfast.commands import Copy, ExportSession, ImportSession, Names, is_there
+from holdfast.commands import (
+    Copy,
+    ExportSession,
+    Forget,
+    ImportSession,
+    Names,
+    Removed,
+    is_there,
+)
 from holdfast.errors import (
     EngineUnreachable,
     HoldfastError,
@@ -106,6 +116,21 @@ class Engine:
             operation=command.operation,
             backend=BACKEND,
         )
+
+    def forget(self, command: Forget) -> Steps[Removed]:
+        """Forget, then write the files of that server anew."""
+        statement = statement_for(command, self.keys)
+        yield from self.carry([statement])
+        removed: Removed = statement.outcome()
+        if removed.left:
+
+            def ask(*words: bytes) -> Steps[Any]:
+                asked = plain_statement(command.operation, *words, key=statement.keys[0])
+                yield from self.carry([asked])
+                return asked.outcome()
+
+            removed.left = yield from clean(ask)
+        return removed
 
     def _stage(self, command: ImportSession, staged: tuple[bytes, bytes]) -> Steps[None]:
         """Not visible to anybody, and gone by itself if we are: a failure means not written."""

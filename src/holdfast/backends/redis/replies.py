@@ -25,6 +25,11 @@ from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, No
 from holdfast.model import Durability, SessionState
 from holdfast.recall.index_commands import Position
 
+IN_THE_FILES: Final = (
+    "the append-only file and the last snapshot, where the server writes them, and those of its "
+    "replicas, until they are written anew: BGREWRITEAOF, BGSAVE"
+)
+IN_FILES_FOR_NOW: Final = f"{IN_THE_FILES}; now=True does it"
 NEW_TICKET: Final = b"1"
 """Of a session that never was; one that was taken out of the index has one of its own."""
 
@@ -94,9 +99,9 @@ def removed(reply: Any, _durability: Durability) -> Removed:
     """How much is gone."""
     checked(reply)
     if reply[0] == b"never":
-        return Removed(0, 0, scrubbed=True)
-    # The append-only file keeps what was deleted until the engine rewrites it.
-    return Removed(int(reply[1]), int(reply[2]), scrubbed=False, memories=int(reply[3]))
+        return Removed(0, 0)
+    memories = int(reply[3])
+    return Removed(int(reply[1]), int(reply[2]), memories=memories, left=(IN_FILES_FOR_NOW,))
 
 
 def derived(reply: Any, durability: Durability, command: Derive) -> Written:

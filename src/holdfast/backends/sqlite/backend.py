@@ -22,14 +22,14 @@ from holdfast.backends.sqlite.durability import (
     SqliteSetup,
     durability_on,
 )
-from holdfast.backends.sqlite.errors import BACKEND, mapped
+from holdfast.backends.sqlite.errors import BACKEND, again_and_again, mapped
 from holdfast.backends.sqlite.pool import Pool
 from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
 from holdfast.backends.sqlite.watch import REPLACED, File, Harm, Identity, Watch
 from holdfast.backends.sqlite.writer import Displaced, Pending, Writer
 from holdfast.backends.writes import ServedWrite, ThreadWrite, Write, tell_loops, wake_each
-from holdfast.commands import Command
+from holdfast.commands import Command, MarkExpired
 from holdfast.errors import (
     EngineUnreachable,
     HoldfastError,
@@ -194,7 +194,13 @@ class SqliteBackend(SqliteSetup):
         """Carry out one command and return when it is done."""
         self.check_usable()
         if not command.writes:
-            return self._read(command)
+            read, mark = self._read(command)
+            if mark is not None:
+                with suppress(
+                    HoldfastError
+                ):  # what was read is right, and the next one tries again
+                    self._group.run(ThreadWrite(Pending(mark)), self._carry)
+            return read
         reply: R = self._group.run(ThreadWrite(Pending(command)), self._carry)
         return reply
 
@@ -323,7 +329,7 @@ class SqliteBackend(SqliteSetup):
             database = self._healed(self._database.watch.harm_now())
             with suppress(Displaced):
                 return database.commit(group)
-        raise _again_and_again(self.path)
+        raise again_and_again(self.path)
 
     def _doubt(self, group: Sequence[Pending], harm: Harm) -> None:
         """It went into files that lost their names: an ack only if they have them again."""
@@ -340,7 +346,7 @@ class SqliteBackend(SqliteSetup):
                     )
                     pending.error.__cause__ = error
 
-    def _read(self, command: Command[R]) -> R:
+    def _read(self, command: Command[R]) -> tuple[R, MarkExpired | None]:
         database = self._database
         if (harm := database.watch.harm_lately()) is not None or database.retired:
             with self._writing:
@@ -380,7 +386,7 @@ class SqliteBackend(SqliteSetup):
                     old.watch.close()
                     self._database = fresh
                     return fresh
-        raise _again_and_again(self.path)
+        raise again_and_again(self.path)
 
     def _continued(self, old: Database) -> Database | None:
         """A newer one with all that the old one left; None if that was deleted meanwhile."""
@@ -421,20 +427,13 @@ class SqliteBackend(SqliteSetup):
         raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
-def _again_and_again(path: Path) -> EngineUnreachable:
-    return EngineUnreachable(
-        f"{path}: its files were deleted or replaced again and again. Nothing was written. Find out "
-        "who does that",
-        backend=BACKEND,
-    )
+def _read_at_once(database: Database, command: Command[R]) -> tuple[R, MarkExpired | None]:
+    """One transaction, hence one instant; and what has to be noted of it."""
 
-
-def _read_at_once(database: Database, command: Command[R]) -> R:
-    """One transaction, hence one instant."""
-
-    def read(_: apsw.Connection, tables: Tables) -> R:
-        reply: R = statements.READS[type(command)](tables, command, clock_ms())
-        return reply
+    def read(_: apsw.Connection, tables: Tables) -> tuple[R, MarkExpired | None]:
+        now_ms = clock_ms()
+        reply: R = statements.READS[type(command)](tables, command, now_ms)
+        return reply, statements.to_mark(tables, command, reply, now_ms)
 
     return database.pool.read(read)
 

@@ -21,6 +21,7 @@ from holdfast.linux import sync_directory
 APPLICATION_ID: Final = int.from_bytes(b"HOLD")
 MIGRATIONS: Final = load_migrations(Path(__file__).with_name("schema"))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+PRIVATE: Final = 0o600
 
 _OPEN: Final[weakref.WeakSet[apsw.Connection]] = weakref.WeakSet()
 _INHERITED: Final[list[apsw.Connection]] = []
@@ -42,6 +43,8 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
             backend=BACKEND,
         )
     _refuse_emptied(path, create=create)
+    if create:
+        _create_privately(path)
     try:
         connection = open_connection(path, busy_timeout_s=busy_timeout_s, create=create)
         try:
@@ -52,6 +55,24 @@ def open_database(path: Path, *, create: bool, busy_timeout_s: float) -> apsw.Co
     except apsw.Error as error:
         raise mapped(error, "connect") from error
     return connection
+
+
+def _create_privately(path: Path) -> None:
+    """An empty file that only its owner can read; SQLite gives the files beside it the same mode.
+
+    Made under another name and closed before it gets its own: to close a file that SQLite has
+    open elsewhere in this process would drop its locks. Where that fails, SQLite makes it.
+    """
+    with suppress(OSError, RuntimeError):  # a RuntimeError: links that lead in a circle
+        real = path.resolve()
+        if real.exists():
+            return
+        made = real.with_name(f"{real.name}.{os.urandom(8).hex()}")
+        os.close(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+        try:
+            real.hardlink_to(made)
+        finally:
+            made.unlink()
 
 
 def _refuse_emptied(path: Path, *, create: bool) -> None:

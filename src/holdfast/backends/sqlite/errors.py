@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import apsw
@@ -90,3 +91,12 @@ def _kind_and_words(error: apsw.Error) -> tuple[type[HoldfastError], str]:
         if isinstance(error, theirs):
             return kind, words
     return EngineUnreachable, _FAILED
+
+
+def again_and_again(path: Path) -> EngineUnreachable:
+    """Of a database that does not stay where it is."""
+    return EngineUnreachable(
+        f"{path}: its files were deleted or replaced again and again. Nothing was written. Find out "
+        "who does that",
+        backend=BACKEND,
+    )

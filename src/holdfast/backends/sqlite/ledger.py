@@ -29,10 +29,12 @@ class Ledger(Tables):
         self.is_clean = True
         """Whether what is remembered is stored: not inside a transaction, nor after a failed one."""
         self._unwritten: list[int | bytes] = []
+        self.has_removed = False
+        """Whether this transaction took records away, of which the -wal file may have copies."""
 
     def begin(self) -> None:
         """Rows are remembered only while no other connection has written since our commit."""
-        self.is_clean = False
+        self.is_clean = self.has_removed = False
         if not self.is_current() or len(self._rows) > ROWS_MAX:
             self._rows.clear()
 
@@ -76,6 +78,7 @@ class Ledger(Tables):
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor."""
+        self.has_removed = True
         self.flush()
         super().remove_messages(row)
 
@@ -96,6 +99,7 @@ class Ledger(Tables):
         self.flush()
         swept = super().sweep(now_ms, messages_max)
         if swept:
+            self.has_removed = True
             self._rows.clear()
         return swept
 

@@ -56,7 +56,8 @@ WHERE namespace = ?1 AND name >= ?2 AND name > ?3 AND name < ?4
 ORDER BY name LIMIT ?7
 
 -- name: expired
-SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT 1
+-- An older release let a load give an expiry to what was forgotten: it must not be called expired.
+SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 AND state <> 'forgotten' ORDER BY expires_ms LIMIT 1
 
 -- name: sweep_messages
 DELETE FROM messages WHERE place IN (

@@ -20,6 +20,7 @@ from holdfast.commands import (
     Facts,
     Forget,
     ImportSession,
+    MarkExpired,
     Names,
     Read,
     ReadNumbers,
@@ -32,6 +33,7 @@ from holdfast.commands import (
     floor_of,
     is_there,
     orphaned,
+    seen_expired,
     sublogs_of,
     unfit,
 )
@@ -41,6 +43,10 @@ from holdfast.recall.index_commands import Candidate, Extend, Position, ReadPosi
 
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
+IN_THE_LOG: Final = (
+    "the -wal file: another connection was reading just then; the next write that finds nobody reading "
+    "empties it, and so does closing the last connection"
+)
 LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
 """Up to here a session has numbers for any batch."""
 
@@ -134,8 +140,8 @@ def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability
     return Removed(
         session.count if session else 0,
         sum(facts.bytes for facts in known),
-        scrubbed=not known,
         memories=sum(facts.count for facts in beside if facts is not None),
+        left=(IN_THE_LOG,) if known else (),
     )
 
 
@@ -158,9 +164,9 @@ def erase_record(
     """Erase one record where it stands; the numbers of the others stay."""
     row = ledger.session(command.session)
     if row is None or not row.floor < command.number <= row.end_at(now_ms):
-        return Removed(0, 0, scrubbed=row is None)
+        return Removed(0, 0, left=() if row is None else (IN_THE_LOG,))
     size = ledger.erase_record(row, command.number)
-    return Removed(0, size or 0, scrubbed=False, memories=0 if size is None else 1)
+    return Removed(0, size or 0, memories=0 if size is None else 1, left=(IN_THE_LOG,))
 
 
 def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability) -> Position:
@@ -233,6 +239,8 @@ def _checked_floor(copy: Copy) -> int:
         raise unfit("a number that no message can have", backend=BACKEND)
     if facts.state is SessionState.NEVER or (rows and facts.state is not SessionState.LIVE):
         raise unfit(f"{facts.state.value} with {len(rows)} messages", backend=BACKEND)
+    if facts.state is SessionState.FORGOTTEN and (facts.ttl_ms, facts.expires_ms) != (None, None):
+        raise unfit("forgotten, with a time to live", backend=BACKEND)
     if not all(1 <= first <= last <= facts.last for _, first, last in copy.keys):
         raise unfit("a key of other messages than it has", backend=BACKEND)
     if not _is_time(facts.ttl_ms, 1, limits.TTL_MS_MAX):
@@ -244,6 +252,30 @@ def _checked_floor(copy: Copy) -> int:
 
 def _is_time(value_ms: int | None, low_ms: int, high_ms: int) -> bool:
     return value_ms is None or low_ms <= value_ms <= high_ms
+
+
+def mark_expired(
+    ledger: Ledger, command: MarkExpired, _now_ms: int, _durability: Durability
+) -> None:
+    """Unless another client has written to it since it was seen. A sweep frees the room later."""
+    for name in (command.session, sublogs_of(command.session)[1]):
+        row = ledger.session(name)
+        if row is not None and _is_due(row, command.seen_ms):
+            row.clear(SessionState.EXPIRED)
+            ledger.save(row)
+
+
+def to_mark(tables: Tables, command: Any, reply: object, now_ms: int) -> MarkExpired | None:
+    """The note that has to be made of what a read has found expired, if nobody made it yet."""
+    if seen_expired(reply) is None:
+        return None
+    row = tables.session(command.session)
+    due = row is not None and _is_due(row, now_ms)
+    return MarkExpired(command.session, now_ms) if due else None
+
+
+def _is_due(row: Row, now_ms: int) -> bool:
+    return row.state == "live" and row.state_at(now_ms) is SessionState.EXPIRED
 
 
 def read(tables: Tables, command: Read, now_ms: int) -> Slice:
@@ -296,6 +328,7 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Forget: forget,
     EraseRecord: erase_record,
     ImportSession: import_session,
+    MarkExpired: mark_expired,
 }
 READS: Final[dict[type[Command[Any]], Callable[[Tables, Any, int], Any]]] = {
     Read: read,

@@ -14,13 +14,17 @@ from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.commands import Command, EraseRecord, Forget
+from holdfast.commands import Cleaning, Command, EraseRecord, Forget
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
+CLEANING_TIMEOUT_S: Final = 5.0
+"""The same where a forget was asked to clean the files before it returns."""
+EMPTY_INTERVAL_S: Final = 1.0
+"""So often at most the -wal file is emptied because of what was removed without a forget."""
 SCRUB_POLL_S: Final = 0.002
 FRAMES_MAX: Final = 1000
 """So many pages in the -wal file, and they are folded in."""
@@ -72,7 +76,9 @@ class Writer:
         self._durability = durability
         self._forgot = False
         self._busy_timeout_s = busy_timeout_s
-        self._sweep_at_s = 0.0
+        self._sweep_at_s = self._empty_at_s = 0.0
+        self._to_empty = False
+        """The -wal file holds pages from before something was removed."""
         self.frames = 0
         """In the -wal file after the last commit; 0 if that wrote nothing."""
         connection.set_wal_hook(self._committed)
@@ -108,8 +114,11 @@ class Writer:
             _fail(group, _interrupted(error, committing=committing))
             raise
         else:
+            self._to_empty |= self._ledger.has_removed
             if self._forgot:
                 self._scrub(group)
+            elif self._to_empty and time.monotonic() >= self._empty_at_s:
+                self._empty(0.0)
 
     def _begin(self) -> None:
         self._execute("BEGIN IMMEDIATE")
@@ -179,17 +188,27 @@ class Writer:
         """Empty the -wal file, so that no copy of what was forgotten is left in it.
 
         Deleted rows were overwritten in the commit. A reader that is at work holds the old
-        pages; then the next checkpoint does it, and `scrubbed` says that it is not done yet.
+        pages; then a later write does it, and `left` says that it is not done yet.
         """
+        erasing = [pending for pending in group if isinstance(pending.command, ERASING)]
+        patient = any(
+            isinstance(one.command, Forget) and one.command.cleaning is not Cleaning.LATER
+            for one in erasing
+        )
+        if self._empty(CLEANING_TIMEOUT_S if patient else SCRUB_TIMEOUT_S):
+            for pending in erasing:
+                if pending.error is None:
+                    pending.reply = replace(pending.reply, left=())
+
+    def _empty(self, timeout_s: float) -> bool:
         self._connection.set_busy_timeout(0)
         try:
-            scrubbed = self._emptied(time.monotonic() + SCRUB_TIMEOUT_S)
+            emptied = self._emptied(time.monotonic() + timeout_s)
         finally:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
-        self.frames = 0 if scrubbed else self.frames
-        for pending in group:
-            if isinstance(pending.command, ERASING) and pending.error is None:
-                pending.reply = replace(pending.reply, scrubbed=scrubbed)
+        self._to_empty, self._empty_at_s = not emptied, time.monotonic() + EMPTY_INTERVAL_S
+        self.frames = 0 if emptied else self.frames
+        return emptied
 
     def _emptied(self, deadline_s: float) -> bool:
         """Whether the -wal file is empty now.

@@ -11,6 +11,9 @@ local function unfit(head)
     if not known or head.state ~= 'live' and head.last > head.floor then
         return head.state .. ' with ' .. whole(head.last - head.floor) .. ' messages'
     end
+    if head.state == 'forgotten' and (head.ttl or head.exp) then
+        return 'forgotten, with a time to live'
+    end
     if head.ttl and (head.ttl < 1 or head.ttl > TTL_MS_MAX)
         or head.exp and (head.exp < 0 or head.exp > EXPIRES_MS_MAX) then
         return 'a time to live or an expiry that nobody can give'

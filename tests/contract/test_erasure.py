@@ -1,0 +1,262 @@
+"""10 forgotten, on the disk: a forget says where copies are left, and the bytes agree with it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import SessionState, UsageError
+from holdfast.backends.redis import cleaning
+from tests.contract.harness import AnyStore, Opener, SqliteHarness, say
+from tests.contract.harness_postgres import PostgresHarness
+from tests.contract.harness_redis import RedisHarness
+from tests.waiting import wait_until
+
+
+def secrets(count: int = 40) -> list[str]:
+    """Short and random, so that no engine compresses them."""
+    return [f"secret-{os.urandom(16).hex()}" for _ in range(count)]
+
+
+class Disk:
+    """The files of an engine, and which of some texts stand in them."""
+
+    def __init__(self, harness: Any) -> None:
+        self.harness = harness
+        self.folder: Path = (
+            harness.folder if hasattr(harness, "folder") else harness.engine.data_dir
+        )
+
+    def holding(self, texts: list[str]) -> set[str]:
+        """Paths of the files that have at least one of them."""
+        if isinstance(self.harness, PostgresHarness):
+            self.harness.engine.query("CHECKPOINT")  # type: ignore[attr-defined] # a PostgreSQL
+        wanted, found = [text.encode() for text in texts], set()
+        for file in self.folder.rglob("*"):
+            try:
+                data = file.read_bytes() if file.is_file() else b""
+            except FileNotFoundError:  # it went in the meantime
+                continue
+            if any(one in data for one in wanted):
+                found.add(str(file.relative_to(self.folder)))
+        return found
+
+
+@pytest.fixture(params=[SqliteHarness, RedisHarness, PostgresHarness])
+def disk(request: pytest.FixtureRequest, disk_path: Path) -> Disk:
+    return Disk(request.param(disk_path))
+
+
+@pytest.fixture(params=["sync", "async"])
+def store(request: pytest.FixtureRequest, disk: Disk) -> Any:
+    opener = Opener(disk.harness, request.param)
+    yield opener()
+    opener.close()
+
+
+def filled(store: AnyStore) -> list[str]:
+    texts = secrets()
+    store.append("keep", say("other things"))
+    store.append("s", [say(text) for text in texts[:20]])
+    for text in texts[20:]:
+        store.append("s", say(text))
+    return texts
+
+
+def test_a_forget_names_every_place_that_has_a_copy(disk: Disk, store: AnyStore):
+    texts = filled(store)
+    assert disk.holding(texts), "the test looks in the wrong place"
+    erased = store.forget("s")
+    holding = disk.holding(texts)
+    assert erased.scrubbed is (not erased.left)
+    assert bool(holding) == bool(erased.left), (holding, erased.left)
+    words = " ".join(erased.left)
+    for part, word in {
+        "base/": "base/",
+        "pg_wal/": "pg_wal",
+        ".aof": "append-only",
+        "-wal": "-wal",
+    }.items():
+        if any(part in path for path in holding):
+            assert word in words, (holding, erased.left)
+
+
+def test_a_forget_with_now_leaves_as_little_as_the_engine_can(disk: Disk, store: AnyStore):
+    texts = filled(store)
+    erased = store.forget("s", now=True)
+    assert erased.messages == 40
+    if isinstance(disk.harness, PostgresHarness):  # VACUUM frees room, and overwrites none
+        assert ["base/" in place or "pg_wal" in place for place in erased.left] == [True, True]
+        return
+    assert (erased.left, erased.scrubbed) == ((), True)
+    wait_until(lambda: not disk.holding(texts))  # Redis unlinks the old file a moment later
+    assert len(store.history("keep")) == 1
+
+
+def test_a_full_forget_leaves_no_copy_in_any_table_or_file_but_the_log_of_postgresql(
+    disk: Disk, store: AnyStore
+):
+    texts = filled(store)
+    is_postgres = isinstance(disk.harness, PostgresHarness)
+
+    def is_clean() -> bool:  # again, if a transaction of the server's own was in the way
+        return ["pg_wal" in place for place in store.forget("s", now="full").left] == [
+            True
+        ] * is_postgres
+
+    wait_until(is_clean)
+    wait_until(lambda: {path.split("/")[0] for path in disk.holding(texts)} <= {"pg_wal"})
+    assert bool(disk.holding(texts)) is is_postgres
+    assert len(store.history("keep")) == 1
+
+
+def test_what_never_was_leaves_nothing(store: AnyStore):
+    erased = store.forget("never", now=True)
+    assert (erased.messages, erased.left, erased.scrubbed) == (0, (), True)
+    with pytest.raises(UsageError, match="now must be"):
+        store.forget("s", now="soon")  # type: ignore[arg-type]
+
+
+# SQLite: one file, and the -wal file beside it.
+
+
+@pytest.fixture
+def file(disk_path: Path) -> Disk:
+    return Disk(SqliteHarness(disk_path))
+
+
+def test_a_rewrite_and_an_expiry_leave_no_copy_in_the_files(file: Disk):
+    texts = secrets(2)
+    with holdfast.connect(file.harness.url) as store:
+        store.append("s", say(texts[0]))
+        store.rewrite("s", say("instead"))
+        assert file.holding(texts) == set()
+    with holdfast.connect(file.harness.url) as store:
+        store.append("brief", say(texts[1]), ttl_s=0.02)
+        assert file.holding(texts), "the test looks in the wrong place"
+        wait_until(lambda: store.stat("brief").state is SessionState.EXPIRED)
+
+        def swept() -> bool:  # one of the next writes sweeps, and empties the log with that
+            store.append("busy", say("x"))
+            return file.holding(texts) == set()
+
+        wait_until(swept)
+
+
+def test_what_a_reader_kept_in_the_log_is_named_and_goes_with_a_later_write(file: Disk):
+    texts = secrets(1)
+    with holdfast.connect(file.harness.url) as store:
+        store.append("s", say(texts[0]))
+        reader = apsw.Connection(str(file.harness.path))
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchall()
+        erased = store.forget("s")
+        assert not erased.scrubbed
+        assert "-wal" in erased.left[0]
+        assert file.holding(texts) == {"memory.db-wal"}
+        reader.close()
+
+        def written() -> bool:
+            store.append("busy", say("x"))
+            return file.holding(texts) == set()
+
+        wait_until(written)
+
+
+def test_a_forget_with_now_waits_for_a_reader(file: Disk):
+    texts = secrets(1)
+    with holdfast.connect(file.harness.url) as store:
+        store.append("s", say(texts[0]))
+        reader = apsw.Connection(str(file.harness.path))
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchall()
+        gone = threading.Timer(1.0, reader.close)  # later than a plain forget waits
+        gone.start()
+        assert store.forget("s", now=True).scrubbed
+        assert file.holding(texts) == set()
+        gone.join(10)
+
+
+def test_the_files_are_private_to_their_owner(file: Disk):
+    before = os.umask(0o022)
+    try:
+        with holdfast.connect(file.harness.url) as store:
+            store.append("s", say("x"))
+            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in file.folder.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {f"memory.db{end}": 0o600 for end in ("", "-wal", "-shm")}
+
+
+def test_a_file_that_is_there_keeps_its_mode(file: Disk):
+    file.harness.path.touch(0o640)
+    file.harness.path.chmod(0o640)
+    with holdfast.connect(file.harness.url) as store:
+        store.append("s", say("x"))
+        modes = {stat.S_IMODE(each.stat().st_mode) for each in file.folder.iterdir()}
+    assert modes == {0o640}
+
+
+# Redis and PostgreSQL: what cannot be cleaned now is said.
+
+
+def test_a_rewrite_of_the_file_that_does_not_end_in_time_is_said(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cleaning, "TIMEOUT_S", 0.0)
+    with holdfast.connect(RedisHarness(disk_path).url) as store:
+        filled(store)
+        assert "BGREWRITEAOF" in store.forget("s", now=True).left[0]
+
+
+def test_many_that_clean_at_once_all_do(disk_path: Path):
+    """A rewrite that began before one's own forget may have old records in it: each has its own."""
+    count = 8
+    together = threading.Barrier(count)
+    with holdfast.connect(RedisHarness(disk_path).url) as store:
+        for number in range(count):
+            store.append(f"s{number}", say("x"))
+
+        def forget(number: int) -> tuple[str, ...]:
+            together.wait(30)
+            return store.forget(f"s{number}", now=True).left
+
+        with ThreadPoolExecutor(count) as threads:
+            assert list(threads.map(forget, range(count))) == [()] * count
+
+
+def test_a_snapshot_is_written_anew_too(disk_path: Path):
+    disk = Disk(RedisHarness(disk_path))
+    engine = disk.harness.engine
+    before = engine.call("CONFIG", "GET", "save")[1]
+    engine.call("CONFIG", "SET", "save", "3600 1000")
+    engine.call("CONFIG", "SET", "rdbcompression", "no")  # so that texts can be found
+    try:
+        with holdfast.connect(disk.harness.url) as store:
+            texts = filled(store)
+            engine.call("SAVE")
+            assert any(path.endswith(".rdb") for path in disk.holding(texts))
+            assert store.forget("s", now=True).left == ()
+            wait_until(lambda: not disk.holding(texts))
+    finally:
+        engine.call("CONFIG", "SET", "save", before)
+        engine.call("CONFIG", "SET", "rdbcompression", "yes")
+
+
+def test_rows_that_an_older_transaction_may_need_are_said_to_be_left(disk_path: Path):
+    harness = PostgresHarness(disk_path)
+    with holdfast.connect(harness.url) as store, psycopg.connect(harness.engine.url) as other:
+        filled(store)
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pg_class")  # from now on it has a snapshot
+        erased = store.forget("s", now="full")
+        assert any("base/" in place for place in erased.left), erased

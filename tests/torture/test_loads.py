@@ -1,0 +1,65 @@
+"""100,000 exports from somebody who hates you, loaded into real engines beside what belongs to others.
+
+They go on where the last run stopped: `.cache/loads/` knows. Each is made from its number alone, so
+a finding is repeated by the number that it names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import Opener
+from tests.contract.spoiling import mutations
+from tests.contract.test_loading_fuzz import Attack
+from tests.rounds.running import APIS, ENGINES, ROOT
+
+LOADS = 100_000
+CHUNK_LOADS = 500
+"""Into one set of data; then an empty one, so that no engine fills up."""
+LOOK_LOADS = 20
+SEED = 17
+FOLDER = ROOT / ".cache" / "loads"
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_hundred_thousand_hostile_loads(engine: str, disk_path: Path, time_s: float):
+    file = FOLDER / f"{engine}-{SEED}.json"
+    done = json.loads(file.read_text("utf-8")) if file.exists() else 0
+    end_s = time.monotonic() + time_s
+    while done < LOADS // len(ENGINES) + 1 and time.monotonic() < end_s:
+        folder = disk_path / str(done)
+        folder.mkdir()
+        done = _chunk(engine, folder, done, end_s)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(done), "utf-8")
+    print(f"{engine}: {done:,} hostile loads")
+
+
+def _chunk(engine: str, folder: Path, first: int, end_s: float) -> int:
+    """The number of the next load, after some that did no harm."""
+    opener = Opener(ENGINES[engine](folder), APIS[first // CHUNK_LOADS % len(APIS)])
+    try:
+        attack = Attack(opener)
+        for number in itertools.count(first):
+            if number == first + CHUNK_LOADS or time.monotonic() > end_s:
+                break
+            try:
+                prefix = f"{number}/{number}/"  # twice: no changed character makes it another one's
+                attack.load(prefix, mutations(random.Random(f"{SEED} {number}")))
+                if number % LOOK_LOADS == 0:
+                    attack.check()
+            except BaseException:
+                print(f"load {number} of {engine}")
+                raise
+        attack.check()
+        attack.check_writable()
+    finally:
+        opener.close()
+    return number
