@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -186,8 +187,8 @@ def read_history(path: Path) -> History:
     """The history in a file, read in blocks; `NotAHistory` names the first line that is wrong."""
     try:
         # A pipe without a writer would be waited for, and a terminal or a device has no end.
-        if not path.is_file():
-            raise NotAHistory(f"{path} is no regular file: write the history to a file first")
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotAHistory("cannot be read: no regular file; write the history to a file first")
         with path.open("rb") as file, collector_at_rest():
             return _build(_blocks(file))
     except OSError as error:

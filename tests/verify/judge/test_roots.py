@@ -338,3 +338,20 @@ def test_sessions_of_one_store_are_explained_by_one_defect_where_one_explains_th
 
 def _renumbered(ops: list[Op]) -> list[Op]:
     return [replace(op, number=100 + at) for at, op in enumerate(ops)]
+
+
+def test_a_forget_that_was_acknowledged_and_not_done_follows_from_writes_that_were() -> None:
+    """A store that swallows errors says done to both; elsewhere only a lost write explains it."""
+    swallowed = [append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8, "a")]
+    lost = [
+        Op(10, "append", 1, 2, "ok", ("x",), session="t"),
+        Op(11, "append", 3, 4, "ok", ("y",), session="t"),
+        Op(12, "history", 5, 6, "ok", ("y",), session="t"),
+    ]
+
+    alone = judge(to_history(swallowed))
+    both = judge(to_history([*swallowed, *lost]))
+
+    assert {anomaly.promise for anomaly in roots(alone)} == {"forgotten"}
+    assert {anomaly.promise for anomaly in roots(both)} == {"durable"}
+    assert {a.follows_from for a in both.anomalies if a.session == "s"} == {("lost",)}

@@ -55,7 +55,7 @@ def weakened(steps: list[Step], given_up: frozenset[str]) -> list[Step]:
         appends = [step for step in steps if step.kind == "append"]
         # An ack then proves nothing: the write may come late, or never, or vanish.
         steps = [
-            replace(s, must=False, comp=NEVER_NS if s.must else s.comp) if s.kind == "append" else s
+            replace(s, must=False, comp=NEVER_NS if s.must else s.comp) if s.kind != "read" else s
             for s in steps
         ]
         steps += [replace(a, kind="vanish", comp=NEVER_NS, must=False, again=True) for a in appends]

@@ -10,9 +10,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Final
 
 from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge.case import Append, Case, Forget, Read
+
+_STRANGE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +83,20 @@ class Facts:
     def wrong_windows(self, lacking: Mapping[Read, list[Append]]) -> set[Read]:
         """The reads that lack something because of their limit, and not because they are late.
 
-        Those that show exactly the oldest; or all of them, where reads without a limit lack
-        nothing and fewer of those with one certainly show the newest.
+        Those that show exactly the oldest, where half of them do; or all of them, where reads without a limit lack
+        nothing, and either fewer of those with one certainly show the newest, or not many more
+        do and it would be a strange chance that only those with one were late.
         """
         wrong = {read for read, missing in lacking.items() if missing}
         if any(read.limit is None for read in wrong):
             return set()
-        right = [read for read in lacking if read.limit is not None and read not in wrong]
-        if len(wrong) > sum(map(self._shows_newest, right)):
+        limited = [read for read in lacking if read.limit is not None]
+        certain = sum(self._shows_newest(read) for read in limited if read not in wrong)
+        chance = (len(limited) / len(lacking)) ** len(wrong) if wrong else 1.0
+        if len(wrong) > certain or (4 * len(wrong) > certain and chance < _STRANGE):
             return wrong
-        return {read for read in wrong if self._shows_oldest(read)}
+        oldest = {read for read in wrong if self._shows_oldest(read)}
+        return oldest if 2 * len(oldest) >= len(wrong) else set()
 
     def _shows_newest(self, read: Read) -> bool:
         """Whether what follows its last message began after the read ended, if anything does."""

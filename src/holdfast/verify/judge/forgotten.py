@@ -41,23 +41,23 @@ def _sooner(one: Forget, other: Forget) -> Forget:
     return one if one.comp < other.comp else other
 
 
-def _known(case: Case) -> dict[str, tuple[int, int, str, int]]:
-    """When each message was known, by which operation, in words; and when it was first shown."""
-    known: dict[str, tuple[int, int, str, int]] = {}
+def _known(case: Case) -> dict[str, tuple[int, int, str]]:
+    """When each message was known, by which operation, and in words."""
+    known: dict[str, tuple[int, int, str]] = {}
     for read in sorted(case.reads, key=lambda read: read.comp):
         for message in read.ids:
             if message not in known:
                 append = case.writer[message]
                 if append.acked and append.comp <= read.comp:
                     words = f"{message!r} was acknowledged (append {append.ack_number})"
-                    known[message] = append.comp, append.ack_number, words, read.comp
+                    known[message] = append.comp, append.ack_number, words
                 elif append.comp <= read.comp:
                     # What a fault ended can have no later effect: shown at all, it was there.
                     words = f"a fault ended append {append.number} of {message!r}"
-                    known[message] = append.comp, append.number, words, read.comp
+                    known[message] = append.comp, append.number, words
                 else:
                     words = f"{message!r} was shown by read {read.number}"
-                    known[message] = read.comp, read.number, words, read.comp
+                    known[message] = read.comp, read.number, words
     return known
 
 
@@ -65,7 +65,7 @@ def _report(
     case: Case,
     read: Read,
     message: str,
-    known: tuple[int, int, str, int],
+    known: tuple[int, int, str],
     forget: Forget,
     found: Findings,
 ) -> None:
@@ -77,11 +77,9 @@ def _report(
     )
     witness = (known[1], forget.number or 0, read.number)
     newer = any(case.writer[m].inv > forget.comp for m in read.ids)
-    also = set() if newer else {"fresh"}
+    also = {"durable"} if newer else {"durable", "fresh"}  # write or forget came after its ack
     if case.writer[message].retried_after(forget.inv):
         also.add("exactly-once")
-    if known[3] >= forget.inv:
-        also.add("durable")  # acknowledged before it was written
     found.add(
         "resurrected", message, witness, because,
         spare=(case.writer[message].number,),
