@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.verify.judge import judge
 from tests.verify.judge.sentences import untrue
-from tests.verify.judge.test_roots import accusations, meddled
+from tests.verify.judge.test_roots import SIMULATORS, accusations, meddled
 
 BROKEN = 100_000
 SESSIONS_EACH = 100
@@ -35,8 +35,10 @@ def test_no_sentence_is_false_on_a_hundred_thousand_broken_histories() -> None:
             assert untrue(history, anomaly) == [], number
 
 
-def test_simulated_stores_are_accused_of_their_own_defect() -> None:
-    tally, false = accusations(f"torture-{number}" for number in range(SESSIONS_EACH))
+@pytest.mark.parametrize("how", SIMULATORS)
+def test_simulated_stores_are_accused_of_their_own_defect(how: str) -> None:
+    seeds = (f"torture-{number}" for number in range(SESSIONS_EACH))
+    tally, false = accusations(SIMULATORS[how](seeds))
 
     print(json.dumps(tally))
     assert false == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 from holdfast.errors import NotAHistory
 from holdfast.verify import _lines
 from holdfast.verify.blocks import Block
+from holdfast.verify.promises import PROMISES
 
 VERSION: Final = 1
 NEVER_NS: Final = 2**63 - 1
@@ -184,6 +186,9 @@ def write_history(path: Path, header: Header, events: Iterable[Event]) -> None:
 def read_history(path: Path) -> History:
     """The history in a file, read in blocks; `NotAHistory` names the first line that is wrong."""
     try:
+        # A pipe without a writer would be waited for, and a terminal or a device has no end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotAHistory("cannot be read: no regular file; write the history to a file first")
         with path.open("rb") as file, collector_at_rest():
             return _build(_blocks(file))
     except OSError as error:
@@ -269,6 +274,10 @@ def _claims(value: object) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise NotAHistory("`claims` must be a list of promises, or null", line=1)
+    unknown = [item for item in value if item.replace("_", "-") not in PROMISES]
+    if unknown:
+        known = ", ".join(PROMISES)
+        raise NotAHistory(f"`claims`: no promise {unknown[0]!r}; there are: {known}", line=1)
     return tuple(value)
 
 
@@ -354,7 +363,9 @@ class _Builder:
             raise NotAHistory("one batch holds a message twice", line=operation.line)
 
     def _complete(self, number: int, line: _lines.Line) -> None:
-        operation = self._open.pop(-1 if line.op is None else line.op, None)
+        if line.op is None:
+            raise NotAHistory("a completion needs `op`", line=number)
+        operation = self._open.pop(line.op, None)
         if operation is None:
             raise NotAHistory(f"completion of {line.op}, which is not in flight", line=number)
         if line.f not in (None, operation.f) or line.session not in (None, operation.session):

@@ -44,6 +44,11 @@ BAD: dict[str, tuple[int, list[bytes]]] = {
     "a message that is null": (5, [HEADER, INVOKE, ACK, ASK, answer(b"[null]")]),
     "an answer that is null": (5, [HEADER, INVOKE, ACK, ASK, answer(b"null")]),
     "an answer that is text": (5, [HEADER, INVOKE, ACK, ASK, answer(b'"a"')]),
+    "a promise that nobody knows": (1, [b'{"holdfast_history":1,"claims":["durble"]}']),
+    "a completion without an operation": (
+        3,
+        [HEADER, INVOKE.replace(b'"op":1', b'"op":-1'), ACK.replace(b',"op":1', b"")],
+    ),
     "an empty line": (3, [HEADER, INVOKE, b"", ACK]),
     "two values on a line": (2, [HEADER, INVOKE + INVOKE]),
     "blanks": (2, [HEADER, b" " * 1_000_000]),
@@ -68,6 +73,19 @@ def test_what_is_no_history_is_refused_by_its_line(
         judge_file(path)
 
     assert refused.value.line == line
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    os.mkfifo(path)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli import main; main()", "judge", str(path)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 4
+    assert "no regular file" in done.stderr
 
 
 def test_a_terminal_that_knows_ascii_only_gets_the_verdict_too(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """One defect, one accusation: roots and echoes, and not one sentence that the history denies.
 
-Stores with one defect each are simulated as histories (`defects.py`); every clause of every sentence
-is looked up (`sentences.py`). A seeded share here, the full figure in tests/torture.
+Stores with one defect each are simulated as histories (`defects.py`, `simulated.py`); every clause of
+every sentence is looked up (`sentences.py`). A seeded share here, the full figure in tests/torture.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,11 @@ from holdfast.verify.history import History
 from holdfast.verify.judge import Verdict, judge
 from holdfast.verify.judge.command import render, to_json
 from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
-from tests.verify.judge.oracle import NEVER_NS
+from tests.verify.judge.oracle import NEVER_NS, Op
 from tests.verify.judge.random_histories import random_ops, to_history
 from tests.verify.judge.sentences import untrue
+from tests.verify.judge.simulated import BROKEN, Store, simulated
 from tests.verify.judge.writing import append, forget, named, read, roots
-
-SESSIONS_EACH = 15
 
 
 def with_defect(defect: Defect, seed: str) -> History:
@@ -36,29 +36,48 @@ def meddled(seed: str) -> History:
     return to_history(random_ops(rng, forgets=forgets, limits=limits, size=(3, 12)))
 
 
-def accusations(seeds: Iterator[str]) -> tuple[Counter[str], list[str]]:
+def defective(seeds: Iterable[str]) -> Iterator[tuple[str, History]]:
+    """Histories of stores in which one instant is changed, each with the promise it breaks."""
+    return ((defect.promise, with_defect(defect, seed)) for seed in seeds for defect in DEFECTS)
+
+
+def mistaken(seeds: Iterable[str]) -> Iterator[tuple[str, History]]:
+    """The same, of stores that make a mistake which people make."""
+    return ((kind.promise, simulated(kind, seed)) for seed in seeds for kind in BROKEN)
+
+
+SIMULATORS = {"changed instants": defective, "mistakes in code": mistaken}
+
+
+def accusations(histories: Iterable[tuple[str, History]]) -> tuple[Counter[str], list[str]]:
     """How often one promise was accused, and the right one; and what was said and is not so."""
     tally: Counter[str] = Counter()
     false: list[str] = []
-    for seed in seeds:
-        for defect in DEFECTS:
-            history = with_defect(defect, seed)
-            result = judge(history)
-            accused = {anomaly.promise for anomaly in roots(result)}
-            tally["broken"] += bool(accused)
-            tally["one"] += len(accused) == 1
-            tally["right"] += accused == {defect.promise}
-            false += [clause for a in result.anomalies for clause in untrue(history, a)]
+    for promise, history in histories:
+        result = judge(history)
+        accused = {anomaly.promise for anomaly in roots(result)}
+        tally["broken"] += bool(accused)
+        tally["one"] += len(accused) == 1
+        tally["right"] += accused == {promise}
+        false += [clause for a in result.anomalies for clause in untrue(history, a)]
     return tally, false
 
 
-def test_a_store_with_one_defect_is_accused_of_that_and_of_nothing_else() -> None:
-    tally, false = accusations(f"share-{number}" for number in range(SESSIONS_EACH))
+@pytest.mark.parametrize(("how", "each"), [("changed instants", 15), ("mistakes in code", 6)])
+def test_a_store_with_one_defect_is_accused_of_that_and_of_nothing_else(
+    how: str, each: int
+) -> None:
+    tally, false = accusations(SIMULATORS[how](f"share-{number}" for number in range(each)))
 
     assert false == []
-    assert tally["broken"] > 4 * SESSIONS_EACH
+    assert tally["broken"] > 4 * each
     assert tally["one"] >= 0.98 * tally["broken"]
     assert tally["right"] >= 0.95 * tally["broken"]
+
+
+def test_a_simulated_store_without_a_defect_raises_no_alarm() -> None:
+    for number in range(30):
+        assert judge(simulated(Store, f"sound-{number}")).anomalies == ()
 
 
 def test_every_clause_of_every_sentence_is_so() -> None:
@@ -244,3 +263,95 @@ def test_what_is_gone_for_good_does_not_follow_from_a_wrong_window(more: int) ->
     result = judge(to_history(ops))
 
     assert "durable" in {anomaly.promise for anomaly in roots(result)}
+
+
+def test_messages_of_a_batch_in_another_order_are_each_said_to_stand_where_they_stand() -> None:
+    """A store that sorts by whole seconds mixes a batch up: where one is, its mates need not be."""
+    ops = [
+        append(1, 1, 2, "a0"), append(2, 3, 4, "b0", "b1", "b2"),
+        read(3, 5, 6, "b1", "a0", "b2", "b0"), read(4, 7, 8, "b1", "b0", "a0", "b2"),
+    ]  # fmt: skip
+    history = to_history(ops)
+
+    result = judge(history)
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"ordered"}
+    assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
+
+
+def test_a_store_that_keeps_the_last_few_has_lost_the_others_and_torn_nothing() -> None:
+    ops = [append(n, 2 * n, 2 * n + 1, f"m{n}.0", f"m{n}.1") for n in range(1, 5)]
+
+    result = judge(to_history([*ops, read(9, 20, 21, "m3.1", "m4.0", "m4.1")]))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_a_window_that_skips_the_newest_is_wrong_and_neither_late_nor_torn() -> None:
+    ops = [append(n, 10 * n, 10 * n + 1, f"m{n}.0", f"m{n}.1") for n in range(1, 5)]
+    shown = ["m1.0", "m1.1", "m2.0", "m2.1", "m3.0", "m3.1", "m4.0", "m4.1"]
+    windows = [
+        read(20 + n, 10 * n + 3, 10 * n + 4, *shown[max(0, 2 * n - 4) : 2 * n - 1], limit=3)
+        for n in range(1, 5)
+    ]
+
+    result = judge(to_history([*ops, *windows, read(30, 90, 91, *shown)]))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"snapshot"}
+
+
+def test_what_a_retry_brings_back_after_a_forget_follows_from_the_retry_that_counted_twice() -> (
+    None
+):
+    again = append(5, 50, 51, "b", key="k2")
+    ops = [
+        append(1, 1, 2, "a", key="k1"), append(2, 3, 4, "a", key="k1"), read(3, 5, 6, "a", "a"),
+        append(4, 7, 8, "b", key="k2"), read(8, 10, 11, "a", "a", "b"), forget(6, 20, 21),
+        again, read(7, 60, 61, "b"),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"exactly-once"}
+
+
+def test_sessions_of_one_store_are_explained_by_one_defect_where_one_explains_them() -> None:
+    """One session could be late as well as cut wrongly; the other leaves no choice."""
+    ops = [append(n, 10 * n, 10 * n + 1, f"m{n}") for n in range(1, 5)]
+    late = read(11, 51, 52, "m2", "m3", limit=2)
+    right = [read(n, 50 + n, 51 + n, "m3", "m4", limit=2) for n in range(3, 9)]
+    last = read(20, 90, 91, "m1", "m2", "m3", "m4")
+    sure = [
+        Op(30, "append", 1, 2, "ok", ("x",), session="t"),
+        Op(31, "append", 3, 4, "ok", ("y",), session="t"),
+        Op(32, "append", 5, 6, "ok", ("z",), session="t"),
+        Op(33, "history", 7, 8, "ok", ("x", "z"), limit=3, session="t"),
+        Op(34, "history", 9, 10, "ok", ("x", "y", "z"), session="t"),
+    ]
+
+    alone = judge(to_history([*ops, late, *_renumbered(right), last]))
+    both = judge(to_history([*ops, late, *_renumbered(right), last, *sure]))
+
+    assert {anomaly.promise for anomaly in roots(alone)} == {"fresh"}
+    assert {anomaly.promise for anomaly in roots(both)} == {"snapshot"}
+
+
+def _renumbered(ops: list[Op]) -> list[Op]:
+    return [replace(op, number=100 + at) for at, op in enumerate(ops)]
+
+
+def test_a_forget_that_was_acknowledged_and_not_done_follows_from_writes_that_were() -> None:
+    """A store that swallows errors says done to both; elsewhere only a lost write explains it."""
+    swallowed = [append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8, "a")]
+    lost = [
+        Op(10, "append", 1, 2, "ok", ("x",), session="t"),
+        Op(11, "append", 3, 4, "ok", ("y",), session="t"),
+        Op(12, "history", 5, 6, "ok", ("y",), session="t"),
+    ]
+
+    alone = judge(to_history(swallowed))
+    both = judge(to_history([*swallowed, *lost]))
+
+    assert {anomaly.promise for anomaly in roots(alone)} == {"forgotten"}
+    assert {anomaly.promise for anomaly in roots(both)} == {"durable"}
+    assert {a.follows_from for a in both.anomalies if a.session == "s"} == {("lost",)}

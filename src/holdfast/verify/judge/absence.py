@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,81 +35,67 @@ class _Missing:
 
 def check_absence(facts: Facts, found: Findings) -> None:
     """Report every batch that was known before a read, is missing from it, and not forgotten."""
-    appends = sorted(facts.case.appends, key=facts.known_ns)
-    lacking = {read: _missing(facts, read, appends) for read in facts.case.reads}
-    windows = _wrong_windows(facts, lacking)
+    appends = sorted(facts.case.appends, key=facts.known_ns.__getitem__)
+    lacking = {read: _lacks(facts, read, appends) for read in facts.case.reads}
+    windows = facts.wrong_windows(lacking)
     reported: set[object] = set()
     for read in sorted(facts.case.reads, key=lambda read: read.inv):
-        for missing in lacking[read]:
-            lean = "snapshot" if read in windows else ""
-            kind = (missing.append, lean, *_kind(facts, missing))
+        lean = "snapshot" if read in windows else ""
+        newest = facts.newest(read)
+        for append in lacking[read]:
+            kind = (append, lean, *_kind(facts, append, read, newest))
             # Of one kind the first is kept: a long session has as many as messages times reads.
-            if facts.case.forgets or kind not in reported:
+            if kind not in reported:
                 reported.add(kind)
-                _report(facts, missing, found, lean)
+                missing = _missing(facts, append, read, newest)
+                if missing is not None:
+                    _report(facts, missing, found, lean)
 
 
-def _kind(facts: Facts, missing: _Missing) -> tuple[object, ...]:
-    """What decides under which names it is reported, where nothing was forgotten."""
-    read = missing.read
-    shown = facts.shown_by.get(missing.append, [])
-    again = [] if not shown else facts.shown_after(missing.append, read.inv)
-    late = None if not again else max(r.inv for r in again) > read.comp
-    seen = bool(shown) and facts.shown_before(missing.append, read.inv)
+def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tuple[object, ...]:
+    """What decides under which names it is reported."""
+    again = facts.shown_after(append, read.inv)
     return (
-        missing.message, missing.beyond is None, missing.later is None, late, bool(seen), read.cut,
-        read.limit is None, bool(facts.rows[read]),
-    )  # fmt: skip
+        append.comp < read.inv,
+        newest is not None and facts.known_ns[append] < newest.inv,
+        None if again is None else again.inv > read.comp,
+        facts.shown_before(append, read.inv),
+        read.cut,
+        read.limit is None,
+        bool(facts.rows[read]),
+        facts.forgets_until(read.comp),
+    )
 
 
-def _wrong_windows(facts: Facts, lacking: dict[Read, list[_Missing]]) -> set[Read]:
-    """The reads that lack something because of their limit, and not because they are late.
-
-    Those that show exactly the oldest; or all of them, where reads without a limit lack nothing
-    and most of those with one do.
-    """
-    wrong = {read for read, missing in lacking.items() if missing}
-    if any(not read.cut for read in wrong):
-        return set()
-    right = sum(read.cut and bool(facts.rows[read]) for read in lacking) - len(wrong)
-    if len(wrong) > max(1, right):
-        return wrong
-    whole = [read.ids for read in lacking if not read.cut]
-    return {
-        read
-        for read in wrong
-        if any(len(ids) > len(read.ids) and ids[: len(read.ids)] == read.ids for ids in whole)
-    }
-
-
-def _missing(facts: Facts, read: Read, appends: list[Append]) -> list[_Missing]:
+def _lacks(facts: Facts, read: Read, appends: list[Append]) -> list[Append]:
+    """What was known before the read began, or before what it shows did, and is not in it."""
     row = facts.rows[read]
     if read.cut and not row:
         return []
-    shown = set(row)
-    newest = max(row, key=lambda append: append.inv, default=None)
+    shown, known_ns = set(row), facts.known_ns
+    newest = facts.newest(read)
     began = read.inv if newest is None else max(read.inv, newest.inv)
     # Of a window only what is newer than its first is wanted; of the others everything is.
-    first_ns = facts.known_ns(row[0]) if row else read.comp
-    missing = []
-    for append in appends:
-        if facts.known_ns(append) >= began:
-            break
-        if append in shown or (read.cut and append.inv <= first_ns):
-            continue
-        if not read.back.isdisjoint(append.ids):
-            continue
-        if not read.cut and facts.forget_between(facts.last_seen_ns(append), first_ns):
-            continue
-        later = newest if newest is not None and facts.known_ns(append) < newest.inv else None
-        sight = facts.known_before(append, read.inv)
-        if sight is not None:
-            message = _shown_by(append, sight.ids)
-            missing.append(_Missing(append, read, sight, None, later, message))
-        elif later is not None and (sight := facts.known_before(append, later.inv)) is not None:
-            message = _shown_by(append, sight.ids)
-            missing.append(_Missing(append, read, sight, later, later, message))
-    return missing
+    first_ns = known_ns[row[0]] if row else read.comp
+    start = bisect_right(appends, first_ns, key=known_ns.__getitem__) if read.cut else 0
+    return [
+        append
+        for append in appends[start : bisect_left(appends, began, key=known_ns.__getitem__)]
+        if append not in shown
+        and not (read.cut and append.inv <= first_ns)
+        and read.back.isdisjoint(append.ids)
+        and (read.cut or not facts.forget_between(facts.last_seen_ns(append), first_ns))
+    ]
+
+
+def _missing(facts: Facts, append: Append, read: Read, newest: Append | None) -> _Missing | None:
+    later = newest if newest is not None and facts.known_ns[append] < newest.inv else None
+    sight = facts.known_before(append, read.inv)
+    if sight is not None:
+        return _Missing(append, read, sight, None, later, _shown_by(append, sight.ids))
+    if later is not None and (sight := facts.known_before(append, later.inv)) is not None:
+        return _Missing(append, read, sight, later, later, _shown_by(append, sight.ids))
+    return None
 
 
 def _shown_by(append: Append, *rows: tuple[str, ...]) -> str:
@@ -122,10 +109,9 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     forget = facts.forgotten_before(missing.append, read)
     if forget is not None and _report_half_forgotten(facts, missing, found):
         return
-    shows = facts.shown_after(missing.append, read.inv)
+    again = facts.shown_after(missing.append, read.inv)
     also = _also(facts, missing)
     spare = (missing.append.number, *_spare(facts, missing))
-    again = max(shows, key=lambda r: r.inv, default=None)
     if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
         # Gone, or acknowledged before it was written.
         also |= {"durable"}
@@ -137,7 +123,9 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
         _report_late(facts, missing, found, also, spare, lean)
     else:
         _report_lost(facts, missing, found, also, spare)
-    if read.cut:
+        if not read.cut:
+            return  # all was asked for that there was, and it is gone
+    if read.limit is not None:
         _report_window(facts, missing, found, also, spare)
 
 
@@ -154,7 +142,7 @@ def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
     if facts.forgotten_before(missing.append, read) is not None:
         also.add("forgotten")
     row = facts.rows[read]
-    first_ns = facts.known_ns(row[0]) if row else read.comp
+    first_ns = facts.known_ns[row[0]] if row else read.comp
     if facts.forget_between(missing.append.inv, first_ns):
         # It was forgotten before: whichever read shows it after that was late, or it came back.
         also |= {"fresh", "forgotten"}
@@ -172,7 +160,7 @@ def _spare(facts: Facts, missing: _Missing) -> tuple[int, ...]:
 
 
 def _proof(facts: Facts, append: Append) -> tuple[int, ...]:
-    sight = facts.known_before(append, facts.known_ns(append) + 1)
+    sight = facts.known_before(append, facts.known_ns[append] + 1)
     return () if sight is None else (sight.number,)
 
 
@@ -288,12 +276,12 @@ def _report_window(
     spare: tuple[int, ...],
 ) -> None:
     read, append = missing.read, missing.append
-    first = facts.rows[read][0]
-    sight = facts.known_before(first, append.inv)
+    row = facts.rows[read]
+    sight = facts.known_before(row[0], append.inv) if row else None
     because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
     numbers: tuple[int, ...] = ()
     if sight is not None:
-        old = _shown_by(first, sight.ids, read.ids)
+        old = _shown_by(row[0], sight.ids, read.ids)
         because += (
             f" and shows {old!r}, which was {sight.words} before append {append.number} of "
             f"{missing.message!r} began"
@@ -310,7 +298,7 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
     read = missing.read
     forgets = [f for f in facts.case.forgets if f.number is not None and f.inv <= read.comp]
     for forget in forgets:
-        if facts.known_ns(missing.append) >= forget.inv:
+        if facts.known_ns[missing.append] >= forget.inv:
             continue
         for kept in facts.rows[read]:
             sight = facts.known_before(kept, forget.inv)

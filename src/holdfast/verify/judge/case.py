@@ -30,6 +30,10 @@ class Append:
         """When its writer knew; never for one that nobody acknowledged."""
         return self.comp if self.acked else NEVER_NS
 
+    def retried_after(self, time_ns: int) -> bool:
+        """Whether another attempt may have written it once more after that time."""
+        return len(self.tries) > 1 and any(end >= time_ns for _, end in self.tries)
+
 
 @dataclass(slots=True, eq=False)
 class Read:

@@ -24,8 +24,11 @@ def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings
         read.ids = _explained(case, read, writers, found)
     _leave_out(case, found.messages("duplicate"))
     check_forgotten(case, found)
+    first: dict[str, Read] = {}
+    for read in sorted(case.reads, key=lambda read: read.comp):
+        first |= dict.fromkeys((m for m in read.ids if m not in first), read)
     for read in case.reads:
-        _check_batches(case, read, found)
+        _check_batches(case, read, first, found)
 
 
 def _leave_out(case: Case, doubled: set[str]) -> None:
@@ -92,7 +95,7 @@ def _possible(
     return False
 
 
-def _check_batches(case: Case, read: Read, found: Findings) -> None:
+def _check_batches(case: Case, read: Read, first: Mapping[str, Read], found: Findings) -> None:
     """A batch is shown whole and in one piece; only its beginning may lie before a window."""
     ids, at = read.ids, 0
     while at < len(ids):
@@ -103,7 +106,7 @@ def _check_batches(case: Case, read: Read, found: Findings) -> None:
         elif at == 0 and read.cut and (skip := _tail_of(batch, ids)):
             at += skip
         else:
-            _report_batch(case, read, batch, found)
+            _report_batch(case, read, batch, first, found)
             at += 1
 
 
@@ -113,7 +116,9 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
     return len(tail) if ids[: len(tail)] == tail else 0
 
 
-def _report_batch(case: Case, read: Read, batch: Append, found: Findings) -> None:
+def _report_batch(
+    case: Case, read: Read, batch: Append, first: Mapping[str, Read], found: Findings
+) -> None:
     own = set(batch.ids)
     shown = tuple(message for message in read.ids if message in own)
     missing = [message for message in batch.ids if message not in shown]
@@ -122,15 +127,22 @@ def _report_batch(case: Case, read: Read, batch: Append, found: Findings) -> Non
     if shown != tuple(message for message in batch.ids if message in shown):
         because = f"read {read.number} shows the messages of append {batch.number} in another order"
         found.add("reorder", shown[0], witness, because, read=read.number)
-    elif missing and _is_window(case, read, batch, shown, missing):
-        message = missing[-1]
+    elif missing and (known := _out_of_window(read, batch, shown, missing, first)) is not None:
         because = (
-            f"{message!r} was acknowledged (append {batch.ack_number}) before read {read.number} "
+            f"{missing[-1]!r} was {known[1]} before read {read.number} "
             f"began and is missing from it, which asked for the newest {read.limit} and shows "
             f"{shown[-1]!r} of the same append"
         )
-        witness = (batch.ack_number, read.number)
-        found.add("window", message, witness, because, also=also | {"atomic"}, read=read.number)
+        also |= {"atomic", "ordered"} if read.cut else {"atomic"}
+        found.add(
+            "window",
+            missing[-1],
+            (known[0], read.number),
+            because,
+            also=also,
+            spare=(first[missing[-1]].number,),
+            read=read.number,
+        )
     elif missing:
         because = (
             f"read {read.number} shows {len(shown)} of the {len(batch.ids)} messages of append "
@@ -138,24 +150,35 @@ def _report_batch(case: Case, read: Read, batch: Append, found: Findings) -> Non
         )
         if _at_an_end(read, batch, shown):
             also.add("snapshot")
+        if read.cut:
+            also.add("ordered")  # what stands elsewhere may lie before the window
+        if shown == batch.ids[-len(shown) :] == read.ids[: len(shown)]:
+            also.add("durable")  # everything up to there was dropped, as where the last N are kept
         found.add("torn", missing[0], witness, because, also=also, read=read.number)
     else:
-        first, last = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
-        between = next(m for m in read.ids[first:last] if m not in own)
+        start, end = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
+        between = next(m for m in read.ids[start:end] if m not in own)
         because = (
             f"read {read.number} shows {between!r} among the messages of append {batch.number}"
         )
         witness = (batch.number, case.writer[between].number, read.number)
-        found.add("torn", batch.ids[0], witness, because, read=read.number)
+        also.add("ordered")
+        found.add("torn", batch.ids[0], witness, because, also=also, read=read.number)
 
 
-def _is_window(
-    case: Case, read: Read, batch: Append, shown: tuple[str, ...], missing: list[str]
-) -> bool:
-    """Whether another window cut the batch: all of it was written, and other reads show it."""
-    if not (_at_an_end(read, batch, shown) and batch.acked and batch.comp < read.inv):
-        return False
-    return all(any(m in other.ids for other in case.reads) for m in missing)
+def _out_of_window(
+    read: Read, batch: Append, shown: tuple[str, ...], missing: list[str], first: Mapping[str, Read]
+) -> tuple[int, str] | None:
+    """The operation that proves that the rest of the batch was there, if another window cut it.
+
+    All of it was written, because other reads show it, and the last of it before the read began.
+    """
+    if not (_at_an_end(read, batch, shown) and all(m in first for m in missing)):
+        return None
+    if batch.acked and batch.comp < read.inv:
+        return batch.ack_number, f"acknowledged (append {batch.ack_number})"
+    known = first[missing[-1]]
+    return (known.number, f"shown by read {known.number}") if known.comp < read.inv else None
 
 
 def _at_an_end(read: Read, batch: Append, shown: tuple[str, ...]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.verify.history import Header, History, Session
+from holdfast.verify.judge.diagnosis import Diagnosis, settled
 from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
 from holdfast.verify.judge.screen import unread_if_sound
 from holdfast.verify.judge.verdict import JUDGED, Anomaly, JudgeResult, Verdict
@@ -16,25 +17,41 @@ from holdfast.verify.promises import ALWAYS_JUDGED
 def judge(history: History) -> JudgeResult:
     """The verdict on a history, with every anomaly and the operations that prove it."""
     seen = _Seen()
+    diagnoses: list[Diagnosis] = []
     last_fault_ns = max((fault.time_ns for fault in history.faults), default=-1)
     for session in history.sessions.values():
         judged = judge_session(history, session)
-        seen.anomalies += judged.anomalies
+        if judged.diagnosis.found:
+            diagnoses.append(judged.diagnosis)
         seen.undecided += judged.undecided
         seen.unread += judged.unread
-        seen.unknown += not judged.anomalies and not _read_after(session, last_fault_ns)
-    seen.anomalies = _mixed(seen.anomalies)
+        seen.unknown += not judged.diagnosis.found and not _read_after(session, last_fault_ns)
+    seen.anomalies = _mixed(history, settled(diagnoses))
     return _result(history, seen)
 
 
-def _mixed(anomalies: list[Anomaly]) -> list[Anomaly]:
-    """What a session lacks because most of it stands in another one follows from that leak."""
-    leaked = {a.message for a in anomalies if a.name == "leak" and a.follows_from is None}
+def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
+    """What a session lacks because it stands in another one follows from that leak.
+
+    So does what a forget of the other session took away with it.
+    """
+    leaks = [a for a in anomalies if a.name == "leak" and a.follows_from is None]
+    leaked = {a.message for a in leaks}
+    partners: dict[str, set[str]] = {}
+    for a in leaks:
+        home = history.writers[a.message].session
+        partners.setdefault(home, set()).add(a.session)
+        partners.setdefault(a.session, set()).add(home)
     lacking: dict[str, set[str]] = {}
     for a in anomalies if leaked else ():
         if a.name in _MIXED:
             lacking.setdefault(a.session, set()).add(a.message)
-    mixed = {name for name, lost in lacking.items() if 2 * len(lost & leaked) >= len(lost)}
+    mixed = {
+        name
+        for name, lost in lacking.items()
+        if 2 * len(lost & leaked) >= len(lost)
+        or any(history.sessions[other].forgets for other in partners.get(name, ()))
+    }
     return [
         replace(a, follows_from=("leak",))
         if a.session in mixed and a.name in _MIXED and a.follows_from is None
@@ -61,7 +78,7 @@ def judge_session(history: History, session: Session) -> Explained:
         return explain(history, session)
     if session.name in history.numbered:
         return Explained(check_only_numbers(history, session), 0, unread)
-    return Explained([], 0, unread)
+    return Explained(Diagnosis(), 0, unread)
 
 
 def _read_after(session: Session, time_ns: int) -> bool:

@@ -22,12 +22,15 @@ def check_derived(facts: Facts, found: Findings) -> None:
     bounds = make_bounds(case)
     _check_order(case, bounds, found)
     waiting = sorted(case.appends, key=lambda append: bounds.earliest[append].ns)
+    lacking = {read: list(_missing(bounds, read, waiting, facts)) for read in case.reads}
+    windows = facts.wrong_windows(lacking)
     for read in sorted(case.reads, key=lambda read: read.inv):
         _check_neighbours(bounds, read, found)
-        for append in list(_missing(bounds, read, waiting, facts)):
+        for append in lacking[read]:
             spare = _spare(bounds, read, append)
             witness = (*bounds.latest[append].ops, read.number)
-            _report_missing(bounds, read, append, found, witness, spare)
+            lean = "snapshot" if read in windows else ""
+            _report_missing(bounds, read, append, found, witness, spare, lean)
     if not case.forgets:
         _check_beginnings(bounds, found)
     _check_forgotten(case, bounds, found)
@@ -91,6 +94,7 @@ def _report_missing(
     found: Findings,
     witness: tuple[int, ...],
     spare: tuple[int, ...],
+    lean: str,
 ) -> None:
     again = next((r for r in bounds.shown_by.get(append, []) if r.comp > read.inv), None)
     because = f"read {read.number} lacks {append.ids[-1]!r}"
@@ -100,9 +104,9 @@ def _report_missing(
     found.add(
         name, append.ids[-1], numbers, because,
         spare=spare, also=also | ({"snapshot"} if read.limit is not None else set()),
-        read=read.number, derived=True,
+        lean=lean, read=read.number, derived=True,
     )  # fmt: skip
-    if read.limit is not None and len(read.ids) >= read.limit:
+    if read.limit is not None:
         found.add(
             "window", append.ids[-1], numbers, because,
             spare=spare, also=also, read=read.number, derived=True,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from itertools import combinations
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
+from types import MappingProxyType
 from typing import Final
 
 from holdfast.verify.history import Session
@@ -23,27 +24,86 @@ _BEYOND_SEARCH: Final = frozenset({"leak", "phantom", "duplicate", "seq-clash", 
 """What the search leaves out of a read before it begins, or does not look at."""
 STATES_MAX: Final = 2_000
 """A search for an explanation that grows beyond this leaves it to the rules."""
+_NOTHING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+_TRIED_MAX: Final = 8
+"""So many findings of a promise are tried for one that no other promise explains."""
 
 
-def diagnosed(recheck: Recheck, session: Session, found: list[Found]) -> list[Anomaly]:
-    """The findings as anomalies: those of the diagnosis are roots, the others follow from them."""
-    if not found:
-        return []
-    chosen = _proven(recheck, found, _diagnosis(recheck, session, found))
-    names = tuple(dict.fromkeys(f.anomaly.name for f in found if f.cause in chosen))
-    roots = [f.anomaly for f in found if f.cause in chosen]
-    echoes = [
-        replace(f.anomaly, follows_from=_from(f, found, chosen) or names)
-        for f in found
-        if f.cause not in chosen
-    ]
-    return [*roots, *echoes]
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The findings of a session, and the promises that, given up together, explain them all."""
+
+    found: list[Found] = field(default_factory=list)
+    chosen: frozenset[str] = frozenset()
+
+    @property
+    def choices(self) -> frozenset[str]:
+        """The promises each of which explains everything by itself."""
+        needs = [f.also | {f.cause} for f in self.found]
+        return frozenset.intersection(*needs)
+
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """What the roots of each promise are called."""
+        return {
+            cause: tuple(dict.fromkeys(f.anomaly.name for f in self.found if f.cause == cause))
+            for cause in self.chosen
+        }
+
+    def anomalies(self, elsewhere: Mapping[str, tuple[str, ...]] = _NOTHING) -> list[Anomaly]:
+        """The findings of the diagnosis are roots, the others follow from them.
+
+        `elsewhere` are the names of roots in other sessions, where this one has none.
+        """
+        names = {cause: own or elsewhere[cause] for cause, own in self.names().items()}
+        every = tuple(dict.fromkeys(name for own in names.values() for name in own))
+        roots = [f.anomaly for f in self.found if f.cause in names]
+        echoes = [
+            replace(f.anomaly, follows_from=_from(f, names) or every)
+            for f in self.found
+            if f.cause not in names
+        ]
+        return [*roots, *echoes]
 
 
-def _from(echo: Found, found: Iterable[Found], chosen: frozenset[str]) -> tuple[str, ...]:
+def _from(echo: Found, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The names of the roots that explain it."""
-    why = echo.also & chosen
-    return tuple(dict.fromkeys(f.anomaly.name for f in found if f.cause in why))
+    return tuple(name for cause, own in names.items() if cause in echo.also for name in own)
+
+
+def diagnose(recheck: Recheck, session: Session, found: list[Found]) -> Diagnosis:
+    """What explains the findings of one session, by itself."""
+    if not found:
+        return Diagnosis()
+    return Diagnosis(found, _proven(recheck, found, _diagnosis(recheck, session, found)))
+
+
+def settled(sessions: list[Diagnosis]) -> list[Anomaly]:
+    """All anomalies of a history. One store made it, so one defect explains what it can.
+
+    Where several promises explain a session equally well, the one counts that other sessions
+    leave no choice about; otherwise the one that most of them prefer.
+    """
+    firm: Counter[str] = Counter()
+    loose: Counter[str] = Counter()
+    anywhere = frozenset().union(*(one.chosen for one in sessions))
+    for one in sessions:
+        (loose if (one.choices & anywhere) - one.chosen else firm).update(one.chosen)
+    agreed = [_agreed(one, firm, loose) for one in sessions]
+    names: dict[str, tuple[str, ...]] = {}
+    for one in agreed:
+        names |= {cause: own for cause, own in one.names().items() if own and cause not in names}
+    return [
+        anomaly
+        for one, was in zip(agreed, sessions, strict=True)
+        for anomaly in (one if one.chosen <= names.keys() else was).anomalies(names)
+    ]
+
+
+def _agreed(one: Diagnosis, firm: Counter[str], loose: Counter[str]) -> Diagnosis:
+    if not one.choices - one.chosen:
+        return one
+    best = max(one.choices, key=lambda c: (firm[c], loose[c], c in one.chosen))
+    return replace(one, chosen=frozenset({best})) if firm[best] + loose[best] else one
 
 
 def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozenset[str]:
@@ -84,8 +144,11 @@ def _proven(recheck: Recheck, found: list[Found], chosen: frozenset[str]) -> fro
     if len(chosen) == 1:
         return chosen
     proven = {
-        f.cause
-        for f in found
-        if f.cause in chosen and recheck.confirms(f.anomaly, chosen - {f.cause})
+        cause
+        for cause in chosen
+        if any(
+            recheck.confirms(f.anomaly, chosen - {cause})
+            for f in islice((f for f in found if f.cause == cause), _TRIED_MAX)
+        )
     }
     return frozenset(proven) or chosen

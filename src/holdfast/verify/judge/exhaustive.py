@@ -26,7 +26,8 @@ class Step:
     """One operation of the search. One that need not take effect may be left out.
 
     `cut` says of a read that older messages may stand before those it shows. `again` says of
-    a forget that it may take effect more than once, as the end of a session's time may.
+    a forget that it may take effect more than once, as the end of a session's time may. `until`
+    is when the last attempt of an append ended that was retried.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Step:
     ids: tuple[str, ...] = ()
     cut: bool = False
     again: bool = False
+    until: int = -1
 
 
 def explainable(
@@ -53,10 +55,12 @@ def weakened(steps: list[Step], given_up: frozenset[str]) -> list[Step]:
         appends = [step for step in steps if step.kind == "append"]
         # An ack then proves nothing: the write may come late, or never, or vanish.
         steps = [
-            replace(s, must=False, comp=NEVER_NS if s.must else s.comp) if s.kind == "append" else s
+            replace(s, must=False, comp=NEVER_NS if s.must else s.comp) if s.kind != "read" else s
             for s in steps
         ]
-        steps += [replace(a, kind="vanish", comp=NEVER_NS, must=False) for a in appends]
+        steps += [replace(a, kind="vanish", comp=NEVER_NS, must=False, again=True) for a in appends]
+    if "exactly-once" in given_up:
+        steps = [*steps, *(replace(s, comp=s.until, must=False) for s in steps if s.until >= 0)]
     if "fresh" in given_up:
         steps = [replace(s, inv=-1) if s.kind == "read" else s for s in steps]
     if "expiring" in given_up:
@@ -140,19 +144,24 @@ class _Search:
     def _apply(self, step: Step, log: Log, gone: frozenset[str]) -> list[Log]:
         """The logs after the step; none where it cannot stand here or would be of no use."""
         if step.kind == "append":
+            if step.until >= 0 and step.ids[0] in log:
+                return []  # a second copy adds nothing that a read would show
             if "ordered" not in self._given_up:
                 return [log + step.ids]
             return [log[:at] + step.ids + log[at:] for at in range(len(log) + 1)]
         if step.kind == "forget":
             return [()] if log or step.must else []
         if step.kind == "vanish":
-            return [tuple(message for message in log if message not in step.ids)]
+            # As a whole; or from the front, where a store keeps only the last few messages.
+            fronts = [n for n in range(1, len(step.ids)) if log[:n] == step.ids[:n]]
+            whole = tuple(message for message in log if message not in step.ids)
+            return [whole, *(log[n:] for n in fronts)]
         return [log] if self._fits(step, log, gone) else []
 
     def _useful(self, step: Step, done: int, log: Log) -> bool:
         """Whether what need not happen helps: a read still to come shows it right here."""
         if step.kind == "vanish":
-            return step.ids[0] in log
+            return not set(log).isdisjoint(step.ids)
         if step.kind != "append" or not self._given_up <= _SAME_PLACE:
             return True
         return any(

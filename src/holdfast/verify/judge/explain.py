@@ -11,7 +11,7 @@ from holdfast.verify.judge.absence import check_absence
 from holdfast.verify.judge.case import Case, make_case, split
 from holdfast.verify.judge.contents import check_contents
 from holdfast.verify.judge.derived import check_derived
-from holdfast.verify.judge.diagnosis import diagnosed
+from holdfast.verify.judge.diagnosis import Diagnosis, diagnose
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings, Found
 from holdfast.verify.judge.leftover import check_leftover, is_small
@@ -21,16 +21,21 @@ from holdfast.verify.judge.presence import check_expired
 from holdfast.verify.judge.recheck import Recheck
 from holdfast.verify.judge.verdict import Anomaly
 
-_NONE: Final[frozenset[str]] = frozenset()
+_APART: Final = frozenset({"atomic"})
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One session's anomalies; reads nobody can decide; acknowledged appends nobody read."""
+    """One session's findings; reads nobody can decide; acknowledged appends nobody read."""
 
-    anomalies: list[Anomaly]
+    diagnosis: Diagnosis
     undecided: int
     unread: int
+
+    @property
+    def anomalies(self) -> list[Anomaly]:
+        """What is wrong with the session, taken by itself."""
+        return self.diagnosis.anomalies()
 
 
 def explain(history: History, session: Session) -> Explained:
@@ -54,7 +59,7 @@ def explain(history: History, session: Session) -> Explained:
             "This is a fault of the judge; please report it with the history.",
             operation="judge",
         )
-    return Explained(diagnosed(recheck, session, proven), undecided, unread)
+    return Explained(diagnose(recheck, session, proven), undecided, unread)
 
 
 def apply_rules(history: History, session: Session, case: Case, found: Findings) -> int:
@@ -64,7 +69,8 @@ def apply_rules(history: History, session: Session, case: Case, found: Findings)
     which one wrong read would make wrong for all others.
     """
     check_contents(case, history.writers, found)
-    if found.names("torn"):
+    found.apart = found.names("torn") or found.names("reorder")
+    if found.apart:
         case = split(case)
     facts = Facts(case)
     check_order(facts, found)
@@ -77,15 +83,18 @@ def apply_rules(history: History, session: Session, case: Case, found: Findings)
 
 
 def _proven(recheck: Recheck, found: Findings) -> list[Found]:
-    apart = frozenset({"atomic"}) if found.names("torn") else frozenset()
-    return found.proven(
-        lambda anomaly: recheck.confirms(anomaly, apart if anomaly.promise != "atomic" else _NONE)
-    )
+    def confirms(anomaly: Anomaly) -> bool:
+        whole = anomaly.promise == "atomic" or not found.apart
+        if not whole and recheck.confirms(anomaly, _APART):
+            return True
+        return (whole or anomaly.promise == "ordered") and recheck.confirms(anomaly)
+
+    return found.proven(confirms)
 
 
-def check_only_numbers(history: History, session: Session) -> list[Anomaly]:
+def check_only_numbers(history: History, session: Session) -> Diagnosis:
     """What is wrong with the numbers of a session that is otherwise sound."""
     found = Findings(session.name)
     check_numbers(session, found)
     recheck = Recheck(history, session)
-    return diagnosed(recheck, session, _proven(recheck, found))
+    return diagnose(recheck, session, _proven(recheck, found))

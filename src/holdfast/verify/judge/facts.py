@@ -7,11 +7,15 @@ began and ended. What follows only from several of them together is in `bounds.p
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Final
 
 from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge.case import Append, Case, Forget, Read
+
+_STRANGE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +46,23 @@ class Facts:
             append: min(reads, key=lambda read: read.comp)
             for append, reads in self.shown_by.items()
         }
-        self._last_seen = {
-            append: max(read.inv for read in reads) for append, reads in self.shown_by.items()
+        self._last_shown = {
+            append: max(reads, key=lambda read: read.inv) for append, reads in self.shown_by.items()
         }
+        self.known_ns = {append: self._known(append) for append in case.appends}
+        """When each was known, by an acknowledgement or a read that shows it; never without."""
         self._oldest = {
-            read: min(map(self.known_ns, row), default=NEVER_NS) for read, row in self.rows.items()
+            read: min((self.known_ns[append] for append in row), default=NEVER_NS)
+            for read, row in self.rows.items()
         }
+        self._followers = {a: b for row in self.rows.values() for a, b in pairwise(row)}
+        self._ends = {row[-1] for read, row in self.rows.items() if row and read.limit is None}
+        self._beginnings = {read.ids[0] for read in case.reads if read.ids and not read.cut}
         self._forgets = sorted(case.forgets, key=lambda forget: forget.inv)
         self._spans = _Spans(self._forgets)
         self._certain = _Spans([forget for forget in self._forgets if forget.certain])
 
-    def known_ns(self, append: Append) -> int:
-        """When it was known, by an acknowledgement or a read that shows it; never without."""
+    def _known(self, append: Append) -> int:
         shown = self._first_shown.get(append)
         return min(append.ack, NEVER_NS if shown is None else shown.comp)
 
@@ -67,23 +76,60 @@ class Facts:
             return Sight(read.comp, read.number, f"shown by read {read.number}", read.ids)
         return None
 
+    def newest(self, read: Read) -> Append | None:
+        """What began last of all that it shows."""
+        return max(self.rows[read], key=lambda append: append.inv, default=None)
+
+    def wrong_windows(self, lacking: Mapping[Read, list[Append]]) -> set[Read]:
+        """The reads that lack something because of their limit, and not because they are late.
+
+        Those that show exactly the oldest, where half of them do; or all of them, where reads without a limit lack
+        nothing, and either fewer of those with one certainly show the newest, or not many more
+        do and it would be a strange chance that only those with one were late.
+        """
+        wrong = {read for read, missing in lacking.items() if missing}
+        if any(read.limit is None for read in wrong):
+            return set()
+        limited = [read for read in lacking if read.limit is not None]
+        certain = sum(self._shows_newest(read) for read in limited if read not in wrong)
+        chance = (len(limited) / len(lacking)) ** len(wrong) if wrong else 1.0
+        if len(wrong) > certain or (4 * len(wrong) > certain and chance < _STRANGE):
+            return wrong
+        oldest = {read for read in wrong if self._shows_oldest(read)}
+        return oldest if 2 * len(oldest) >= len(wrong) else set()
+
+    def _shows_newest(self, read: Read) -> bool:
+        """Whether what follows its last message began after the read ended, if anything does."""
+        row = self.rows[read]
+        after = self._followers.get(row[-1]) if row else None
+        return bool(row) and (row[-1] in self._ends if after is None else after.inv > read.comp)
+
+    def _shows_oldest(self, read: Read) -> bool:
+        """Whether it is as long as it may be, and begins where the session does."""
+        return read.limit == len(read.ids) > 0 and read.ids[0] in self._beginnings
+
+    def forgets_until(self, time_ns: int) -> int:
+        """How many forgets began by then."""
+        return bisect_right(self._forgets, time_ns, key=lambda forget: forget.inv)
+
     def shown_before(self, append: Append, time_ns: int) -> bool:
         """Whether a read that ended before that time shows it: no ack has to be believed."""
         read = self._first_shown.get(append)
         return read is not None and read.comp < time_ns
 
-    def shown_after(self, append: Append, time_ns: int) -> list[Read]:
-        """The reads that ended after that time and show it, in its place or come back."""
-        shows = [read for read in self.shown_by.get(append, []) if read.comp > time_ns]
-        return shows + [
-            read
-            for read in self._came_back
-            if read.comp > time_ns and not read.back.isdisjoint(append.ids)
-        ]
+    def shown_after(self, append: Append, time_ns: int) -> Read | None:
+        """The last read that ended after that time and shows it, in its place or come back."""
+        last = self._last_shown.get(append)
+        if last is not None and last.comp > time_ns and not self._came_back:
+            return last
+        came_back = [r for r in self._came_back if not r.back.isdisjoint(append.ids)]
+        shows = [r for r in (*self.shown_by.get(append, ()), *came_back) if r.comp > time_ns]
+        return max(shows, key=lambda read: read.inv, default=None)
 
     def last_seen_ns(self, append: Append) -> int:
         """Until when it was certainly there: it began, and no read that began later shows it."""
-        return self._last_seen.get(append, append.inv)
+        last = self._last_shown.get(append)
+        return append.inv if last is None else last.inv
 
     def forget_between(self, low_ns: int, high_ns: int) -> bool:
         """Whether a forget may have taken effect after `low_ns` and before `high_ns`."""
@@ -99,7 +145,7 @@ class Facts:
 
     def forgotten_before(self, append: Append, read: Read) -> Forget | None:
         """A forget after which the batch need not be there any more, whatever came back since."""
-        known = self.known_ns(append)
+        known = self.known_ns[append]
         last = self.last_seen_ns(append)
         return next(
             (f for f in self._forgets if f.inv <= read.comp and (f.inv > known or f.comp >= last)),
@@ -113,8 +159,7 @@ class Facts:
 
     def shown_message(self, append: Append, read: Read) -> str:
         """A message of the batch that the read shows: the last, unless the batch is torn."""
-        ids = set(read.ids)
-        return next(message for message in reversed(append.ids) if message in ids)
+        return next(message for message in reversed(append.ids) if message in read.ids)
 
 
 class _Spans:

@@ -42,6 +42,8 @@ class Findings:
     def __init__(self, session: str) -> None:
         self._session = session
         self._found: dict[tuple[str, str], Found] = {}
+        self.apart = False
+        """Whether batches are torn or mixed up, so that each message is judged by itself."""
 
     def add(
         self,

@@ -77,10 +77,13 @@ def _report(
     )
     witness = (known[1], forget.number or 0, read.number)
     newer = any(case.writer[m].inv > forget.comp for m in read.ids)
+    also = {"durable"} if newer else {"durable", "fresh"}  # write or forget came after its ack
+    if case.writer[message].retried_after(forget.inv):
+        also.add("exactly-once")
     found.add(
         "resurrected", message, witness, because,
         spare=(case.writer[message].number,),
-        also=() if newer else ("fresh",),
+        also=also,
         lean="" if newer or not _gone_again(case, read, message) else "fresh",
         read=read.number,
     )  # fmt: skip

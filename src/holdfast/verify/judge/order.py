@@ -12,41 +12,52 @@ from holdfast.verify.judge.forgotten import may_be_forgotten
 
 def check_order(facts: Facts, found: Findings) -> None:
     """Report messages that stand before what was there before they began, and disagreements."""
+    reported: set[Append] = set()
     for read, row in facts.rows.items():
-        _check_time(facts, read, row, found)
+        _check_time(facts, read, row, reported, found)
     longest = max(facts.rows, key=lambda read: len(read.ids), default=None)
     if longest is None:
         return
     place = {append: at for at, append in enumerate(facts.rows[longest])}
     for read, row in facts.rows.items():
         for first, second in pairwise([append for append in row if append in place]):
-            if place[first] > place[second]:
-                _disagree(facts, first, second, longest, read, found)
+            if (
+                place[first] > place[second]
+                and first not in reported
+                and _disagree(facts, first, second, longest, read, found)
+            ):
+                reported.add(first)
 
 
 def _disagree(
     facts: Facts, first: Append, second: Append, one: Read, other: Read, found: Findings
-) -> None:
+) -> bool:
     both = set(one.ids) & set(other.ids)
     a, b = (next((m for m in x.ids if m in both), "") for x in (first, second))
     if not a or not b:
-        return  # each shows another part of it
+        return False  # each shows another part of it
     because = f"read {other.number} shows {a!r} before {b!r}, read {one.number} after it"
     witness = (first.number, second.number, one.number, other.number)
     also = _also(facts, first, second, read=other)
     found.add("reorder", a, witness, because, also=also, read=other.number)
+    return True
 
 
 def _also(facts: Facts, *appends: Append, read: Read) -> set[str]:
-    """What a forget took away, and what came back, can stand anywhere."""
+    """What a forget took away, and what came back, can stand anywhere; so can a second copy."""
     forgotten = any(may_be_forgotten(facts.case, append, read) for append in appends)
-    return {"forgotten"} if forgotten else set()
+    twice = any(append.retried_after(append.comp) for append in appends)
+    return {p for p, yes in (("forgotten", forgotten), ("exactly-once", twice)) if yes}
 
 
-def _check_time(facts: Facts, read: Read, row: list[Append], found: Findings) -> None:
+def _check_time(
+    facts: Facts, read: Read, row: list[Append], reported: set[Append], found: Findings
+) -> None:
     newest: Append | None = None
     for append in row:
-        if newest is not None and min(append.comp, facts.known_ns(append)) < newest.inv:
+        known_ns = min(append.comp, facts.known_ns[append])
+        if newest is not None and known_ns < newest.inv and append not in reported:
+            reported.add(append)
             _report_late(facts, read, append, newest, found)
         if newest is None or append.inv > newest.inv:
             newest = append

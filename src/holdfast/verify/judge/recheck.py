@@ -9,6 +9,7 @@ witness saw, the witness proves the anomaly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -38,6 +39,11 @@ class Recheck:
         self._history = history
         self._session = session
         self._appends = appends_of(session)
+        self._ids: dict[int, tuple[str, ...]] = {}
+        self._writers: dict[str, list[Append]] = {}
+        for append in self._appends:
+            for message in append.ids:
+                self._writers.setdefault(message, []).append(append)
 
     def confirms(self, anomaly: Anomaly, given_up: frozenset[str] = frozenset()) -> bool:
         """Whether the witness proves the anomaly, these promises given up."""
@@ -45,7 +51,7 @@ class Recheck:
         if not WITNESS_MIN <= len(anomaly.witness) <= WITNESS_MAX:
             return False
         witness = [operations[n] for n in anomaly.witness if n in operations]
-        if len(witness) < len(anomaly.witness) or not _looks_like_it(anomaly, witness):
+        if len(witness) < len(anomaly.witness) or not self._looks_like_it(anomaly, witness):
             return False
         if anomaly.name == "seq-clash":
             return _numbers_clash(self._appends, witness)
@@ -57,7 +63,7 @@ class Recheck:
             anomaly.message,
             strict=strict,
             given_up=given_up,
-            states_max=STATES_MAX // 20 if given_up else STATES_MAX,
+            states_max=STATES_MAX // 50 if given_up else STATES_MAX,
         )
 
     def impossible(
@@ -76,18 +82,65 @@ class Recheck:
         """
         name = self._session.name
         reads = [o for o in witness if (o.f, o.status, o.session) == ("history", "ok", name)]
-        if strict and any(o.limit is not None and len(o.ids()) > o.limit for o in reads):
+        if strict and any(o.limit is not None and len(self._of(o)) > o.limit for o in reads):
             return True
-        shown = {o.number: _shown(o, self._appends, strict) for o in reads}
-        kept = _kept(self._session, witness, shown, about)
-        steps = [
-            _append_step(append, witness, kept)
-            for append in self._appends
-            if not kept.isdisjoint(append.ids)
-        ]
-        steps += [_read_step(read, shown[read.number], kept) for read in reads]
-        steps += self._forget_steps(witness)
-        return not explainable(steps, given_up, states_max)
+        shown = {o.number: self._shown(o, strict) for o in reads}
+        forgets = self._forget_steps(witness)
+        for kept in self._kept(witness, shown, about):
+            writers = {append.number: append for m in kept for append in self._writers.get(m, ())}
+            steps = [_append_step(writers[number], witness, kept) for number in sorted(writers)]
+            steps += [self._read_step(read, shown[read.number], kept) for read in reads]
+            if not explainable([*steps, *forgets], given_up, states_max):
+                return True
+        return False
+
+    def _of(self, operation: Operation) -> tuple[str, ...]:
+        """Its ids, decoded once: one operation is witness to many findings."""
+        ids = self._ids.get(operation.number)
+        if ids is None:
+            ids = self._ids[operation.number] = tuple(operation.ids())
+        return ids
+
+    def _looks_like_it(self, anomaly: Anomaly, witness: list[Operation]) -> bool:
+        """Whether a read of the witness shows the message, or lacks it, as the name says."""
+        rows = [self._of(o) for o in witness if o.f == "history" and o.status == "ok"]
+        times = [row.count(anomaly.message) for row in rows]
+        if anomaly.name in ("duplicate", "doubled"):
+            return any(count > 1 for count in times)
+        if anomaly.name in _SHOWN:
+            return any(times)
+        return anomaly.name not in _ABSENT or 0 in times
+
+    def _read_step(self, read: Operation, shown: tuple[str, ...], kept: set[str]) -> Step:
+        cut = read.limit is not None and len(self._of(read)) >= read.limit
+        ids = tuple(message for message in shown if message in kept)
+        return Step("read", read.invoked_ns, read.completed_ns, must=True, ids=ids, cut=cut)
+
+    def _shown(self, read: Operation, strict: bool) -> tuple[str, ...]:
+        ids = self._of(read)
+        if strict:
+            return ids
+        end = read.completed_ns
+        return tuple(
+            m for m in dict.fromkeys(ids) if any(a.inv <= end for a in self._writers.get(m, ()))
+        )
+
+    def _kept(
+        self, witness: list[Operation], shown: dict[int, tuple[str, ...]], about: str
+    ) -> Iterator[set[str]]:
+        """The messages that the finding is about: a few, and of a small case all of them.
+
+        What no order of a few messages explains, none of more does: the few are tried first.
+        """
+        written = {m for o in witness if o.f == "append" for m in self._of(o)}
+        everything = written.union({about}, *shown.values())
+        ends = {m for ids in shown.values() if ids for m in (ids[0], ids[-1])}
+        mates = {m for append in self._writers.get(about, ()) for m in append.ids}
+        few = written | ends | mates | {about}
+        if about and len(few) < len(everything):
+            yield few
+        if not about or len(few) >= len(everything) or len(everything) <= _SMALL:
+            yield everything if len(few) < len(everything) else few
 
     def _forget_steps(self, witness: list[Operation]) -> list[Step]:
         """Every forget that may have happened; only those of the witness must have."""
@@ -123,49 +176,13 @@ class Recheck:
         return any(_begins_after(self._session, read, alive) for read in reads)
 
 
-def _looks_like_it(anomaly: Anomaly, witness: list[Operation]) -> bool:
-    """Whether a read of the witness shows the message, or lacks it, as the name says."""
-    rows = [o.ids() for o in witness if o.f == "history" and o.status == "ok"]
-    times = [row.count(anomaly.message) for row in rows]
-    if anomaly.name in ("duplicate", "doubled"):
-        return any(count > 1 for count in times)
-    if anomaly.name in _SHOWN:
-        return any(times)
-    return anomaly.name not in _ABSENT or 0 in times
-
-
-def _shown(read: Operation, appends: list[Append], strict: bool) -> tuple[str, ...]:
-    if strict:
-        return tuple(read.ids())
-    written = {m for append in appends if append.inv <= read.completed_ns for m in append.ids}
-    return tuple(dict.fromkeys(m for m in read.ids() if m in written))
-
-
-def _kept(
-    session: Session, witness: list[Operation], shown: dict[int, tuple[str, ...]], about: str
-) -> set[str]:
-    """The messages that the finding is about: all of a small case, a few of a large one."""
-    written = {m for o in witness if o.f == "append" for m in o.ids()}
-    everything = written.union({about}, *shown.values())
-    if len(everything) <= _SMALL:
-        return everything
-    ends = {m for ids in shown.values() if ids for m in (ids[0], ids[-1])}
-    mates = {m for o in session.appends if about in (ids := o.ids()) for m in ids}
-    return written | ends | mates | {about}
-
-
 def _append_step(append: Append, witness: list[Operation], kept: set[str]) -> Step:
     """An append of kept messages; an acknowledgement outside the witness is not believed."""
     ids = tuple(message for message in append.ids if message in kept)
+    until = max(end for _, end in append.tries) if len(append.tries) > 1 else -1
     if append.acked and append.ack_number not in {o.number for o in witness}:
-        return Step("append", append.inv, NEVER_NS, must=False, ids=ids)
-    return Step("append", append.inv, append.comp, append.acked, ids)
-
-
-def _read_step(read: Operation, shown: tuple[str, ...], kept: set[str]) -> Step:
-    cut = read.limit is not None and len(read.ids()) >= read.limit
-    ids = tuple(message for message in shown if message in kept)
-    return Step("read", read.invoked_ns, read.completed_ns, must=True, ids=ids, cut=cut)
+        return Step("append", append.inv, NEVER_NS, must=False, ids=ids, until=until)
+    return Step("append", append.inv, append.comp, append.acked, ids, until=until)
 
 
 def appends_of(session: Session) -> list[Append]:

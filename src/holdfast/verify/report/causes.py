@@ -208,7 +208,8 @@ _TABLE: Final = (
     _When(
         Cause(
             "Two clients read the session, each added its own messages and wrote the whole back: "
-            "the later write covered the earlier one (a lost update).",
+            "the later write covered the earlier one (a lost update). If only messages of some "
+            "length or kind are gone, or only the oldest, the store left those out.",
             "Append in one step that the engine keeps together: one INSERT in a transaction, one "
             "RPUSH or Lua script; or write with a version check and retry on conflict.",
         ),
@@ -238,9 +239,10 @@ _TABLE: Final = (
     _When(
         Cause(
             "Nothing was wrong with the engine, so the store itself dropped it: a whole-session "
-            "write that covers another client's, or an ack before the write.",
-            "Append instead of rewriting the session, in one transaction or script, and "
-            "acknowledge after the engine has confirmed it.",
+            "write that covers another client's, an ack before the write, only the last N kept, or "
+            "messages of some length or kind left out without an error.",
+            "Append instead of rewriting the session, in one transaction or script, acknowledge "
+            "after the engine has confirmed it, and refuse by an error what is not kept.",
         ),
         names=_LOST,
     ),
@@ -367,10 +369,11 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
-            "Something wrote after the forget what was from before it: a late retry whose key had "
-            "been deleted too, a whole-session write, or a cache.",
-            "Keep a tombstone and the used keys when a session is forgotten, and refuse what began "
-            "before.",
+            "The forget took only a part (one page, one of several keys or tables), or something "
+            "wrote back what was from before it: a late retry whose key had been deleted too, a "
+            "whole-session write, or a cache.",
+            "Delete all of the session in one transaction or script; keep a tombstone and the used "
+            "keys, and refuse what began before.",
         ),
         promise="forgotten",
     ),
