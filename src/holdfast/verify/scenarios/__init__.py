@@ -27,7 +27,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
     OddContent(),
     OddIds(),
-    Damage(),
     OldRecords(),
     LateRetry(),
     Recall(),
@@ -55,6 +54,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PowerAtLine(),
     SummaryAtLine(),
     CrashAtLine(),
+    Damage(),  # the last: where it has no engine of its own, others would meet what it left
 )
 
 __all__ = [

@@ -116,30 +116,36 @@ def _forgets(surface: plain.Client, session: str) -> bool:
 
 def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """One record is changed behind the store's back: it is named, and hides nothing else."""
-    session = f"damage-{seed}"
-    sent = [plan.message(f"damage.{seed}.{number}") for number in range(DAMAGE_MESSAGES)]
-    for message in sent:
-        surface.append(session, [message])
-    texts = [message["content"] for message in sent]
-    damage = tamper.damage_one(target, session, texts)
+    session, beside = f"damage-{seed}", f"beside-{seed}"
+    sent = tamper.messages(f"damage-{seed}", DAMAGE_MESSAGES)
+    neighbours = tamper.messages(f"beside-{seed}", 2)
+    for name, messages in ((session, sent), (beside, neighbours)):
+        for message in messages:
+            surface.append(name, [message])
+    damage = tamper.damage_one(target, session, sent)
     if damage is None:
         yield speak("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
         return
-    again = plain.Client(target)
     try:
-        seen: plain.Read | Exception = again.history(session)
-    except Exception as error:  # noqa: BLE001 - the error is the finding
-        seen = error
-    finally:
-        again.close()
-    try:
-        wrong = tamper.wrong_with(damage, texts, seen)
+        with plain.Client(target) as again:
+            wrong = tamper.wrong_with(damage, sent, _read_or_error(again, session))
+            wrong = wrong or tamper.wrong_beside(neighbours, _read_or_error(again, beside))
+    except tamper.OnlyAChecksum as error:
+        yield speak("faithful", LEFT_OUT, str(error), DAMAGE_MESSAGES)
+        return
     except FaultNotProven as error:
         yield speak("faithful", "unknown", str(error), DAMAGE_MESSAGES)
         return
-    words = wrong or "a damaged record, which was named"
+    words = wrong or ("a damaged record, which was named" + damage.alone)
     found = speak("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
     yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
+
+
+def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
+    try:
+        return surface.history(session)
+    except Exception as error:  # noqa: BLE001 - the error is the finding
+        return error
 
 
 DAMAGE_MESSAGES: Final = 9
