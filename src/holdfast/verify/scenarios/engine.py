@@ -59,7 +59,7 @@ class EngineFault(Scenario):
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
         with context.clients(self) as clients:
-            working = clients.start(self.clients, shape=context.shape(self.name))
+            working = context.start_mixed(clients, self.clients, shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
@@ -205,7 +205,7 @@ class NetworkCut(Scenario):
         outages = Outages(self.name, silent=True)
         with Proxy(_engine(context).url) as proxy, context.clients(self) as clients:
             shape, through = context.shape(self.name), context.spec.at(proxy.url)
-            working = clients.start(CLIENTS, shape=shape, spec=through)
+            working = context.start_mixed(clients, CLIENTS, shape=shape, spec=through)
             for client in working:
                 client.go()
             for _ in range(ROUNDS if working else 0):

@@ -32,7 +32,7 @@ class Concurrency(Scenario):
     def run(self, context: ScenarioContext) -> Outcome:
         """Let them work until enough was acknowledged."""
         with context.clients(self) as clients:
-            for client in clients.start(CLIENTS, shape=context.shape(self.name)):
+            for client in context.start_mixed(clients, CLIENTS, shape=context.shape(self.name)):
                 client.go()
             clients.until_acknowledged(context.amount(500))
             kept = f"{clients.acknowledged()} appends by {CLIENTS} processes at once"
