@@ -9,7 +9,6 @@ from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldReco
 from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
-    LostAck,
     NetworkCut,
     NoConnections,
     PauseEngine,
@@ -18,6 +17,7 @@ from holdfast.verify.scenarios.engine import (
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
+from holdfast.verify.scenarios.lost_ack import LostAck
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
 from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
