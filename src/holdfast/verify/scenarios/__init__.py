@@ -16,7 +16,7 @@ from holdfast.verify.scenarios.engine import (
 )
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
-from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
+from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
 from holdfast.verify.scenarios.lost_ack import LostAck
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
@@ -28,6 +28,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OddContent(),
     OddIds(),
     OldRecords(),
+    LongSession(),
     LateRetry(),
     Recall(),
     RecallAfterKill(),
