@@ -64,6 +64,8 @@ class TargetSpec:
     namespace: str = "default"
     ttl_s: float | None = None
     """For our own stores: the time to live that they are opened with."""
+    use_async: bool = False
+    """For our own stores: through their async API."""
 
     @property
     def is_holdfast(self) -> bool:
@@ -168,7 +170,8 @@ def load_target(spec: TargetSpec) -> Target:
 def _holdfast(spec: TargetSpec) -> Target:
     def open_store(embedder: Any = None) -> Any:
         # Whatever the engine gives: the check compares it with what is required (--require).
-        return connection.connect(
+        connect = connection.connect_async if spec.use_async else connection.connect
+        return connect(
             spec.url,
             namespace=spec.namespace,
             require=Durability.MEMORY,

@@ -59,6 +59,9 @@ class Target:
     ttl_s: float | None = None
     """The time to live that `open()`'s store gives its sessions, where it claims `expiring`."""
     definite: tuple[type[BaseException], ...] = ()
+    thread_safe: bool = False
+    """One opened store may be used by several threads at once, and is then tested like that. Of an
+    async store many tasks at once are always tried: a service does nothing else."""
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
     code: tuple[str, ...] = ()

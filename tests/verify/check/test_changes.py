@@ -98,7 +98,8 @@ def test_without_a_way_to_damage_a_record_kept_says_that_this_was_not_tried():
     result = run("opaque_without_a_hook", **FAITHFUL)
     assert result.promises["faithful"].verdict is Verdict.KEPT, tell(result)
     words = result.promises["faithful"].because
-    assert "Not put to the test: damage (how this store keeps its records is not known" in words
+    assert "Not put to the test: " in words
+    assert "damage (how this store keeps its records is not known" in words
     assert "Target(tamper=…)" in str(result.faults["damage"].not_run)
     assert len(result.promises["faithful"].evidence["not_tested"]) == 2
 

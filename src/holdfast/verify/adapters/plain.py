@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,11 +57,17 @@ class Summary:
 
 
 class Client(Block):
-    """One client of a store under test. Sync, whatever the store is; for one thread."""
+    """One client of a store under test. Sync, whatever the store is; for one thread.
 
-    def __init__(self, target: Target) -> None:
+    `shared` is for many threads at once: of an async store each call is then a task of one event
+    loop, as in a service; a sync one is called by each thread.
+    """
+
+    def __init__(self, target: Target, *, shared: bool = False) -> None:
         """Open the store; whatever `open()` raises comes through."""
-        self._runner: asyncio.Runner | None = None
+        self._runner: asyncio.Runner | EventLoopThread | None = None
+        self._shared = shared
+        self._thread_safe = target.thread_safe
         self._closed = False
         self._definite = (*target.definite, NotApplied, UsageError)
         try:
@@ -69,6 +76,12 @@ class Client(Block):
         except BaseException:
             self._stop()
             raise
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether it may be used by many at once: async ones always are, others where they say so."""
+        is_async = inspect.iscoroutinefunction(getattr(self._store, "append", None))
+        return self._is_holdfast or is_async or self._thread_safe
 
     @property
     def takes_key(self) -> bool:
@@ -171,7 +184,7 @@ class Client(Block):
         if not inspect.isawaitable(answer):
             return answer
         if self._runner is None:
-            self._runner = asyncio.Runner()
+            self._runner = EventLoopThread() if self._shared else asyncio.Runner()
 
         async def wait() -> Any:
             return await answer
@@ -181,6 +194,25 @@ class Client(Block):
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+class EventLoopThread:
+    """An event loop on a thread of its own, which many others give work to."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Have it done as a task, beside those of others."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End it; nobody gives it work any more."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def _takes_key(method: Any) -> bool:

@@ -125,15 +125,15 @@ class Proxy(Block):
         self._call(_now(self._set_hole, armed))
         return armed
 
-    def swallow_reply(self, *, match: bytes | None = None) -> Armed:
+    def swallow_reply(self, *, match: bytes | None = None, passes: int = 0) -> Armed:
         """Forward the next request, drop the engine's reply to it and cut the connection.
 
         The honest source of "unknown": the engine did what it was asked and the client cannot
         know. `match` picks the request by bytes that it contains, so that a handshake is not
         mistaken for it. A driver that sends a statement in rounds (asyncpg prepares it first)
-        makes several requests of it: match the last. Lands once.
+        makes several requests of it: match the last, or let as many as `passes` go by. Lands once.
         """
-        return self._lay("swallow_reply", match)
+        return self._lay("swallow_reply", match, passes=passes)
 
     def swallow_request(self, *, match: bytes | None = None) -> Armed:
         """Drop the next request and cut: to the client the same "unknown", to the engine nothing."""
@@ -220,10 +220,11 @@ class Proxy(Block):
         kind: Literal["swallow_reply", "swallow_request", "at_reply"],
         match: bytes | None,
         act: Callable[[bytes], object] | None = None,
+        passes: int = 0,
     ) -> Armed:
         if match == b"":
             raise UsageError("match: give at least one byte, or None for any request")
-        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]), act=act)
+        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]), act=act, passes=passes)
         self._call(_now(self._set_trap, trap))
         return trap.armed
 

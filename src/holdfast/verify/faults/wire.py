@@ -71,6 +71,8 @@ class Trap:
     armed: Armed
     act: Callable[[bytes], object] | None = None
     """What to do with the reply in hand, before the client gets it; in a thread of its own."""
+    passes: int = 0
+    """So many requests go by before it."""
     request_bytes: int = 0
     pipelined: bool = False
     """An earlier request of this client was still unanswered: its reply is dropped as well."""
@@ -97,6 +99,11 @@ class Armed:
         if not self._met.is_set():
             self._evidence = Evidence(fault=self.fault, seen=seen, facts=facts)
             self._met.set()
+
+    @property
+    def is_landed(self) -> bool:
+        """Whether a client has met it by now."""
+        return self._met.is_set()
 
     def landed(self, *, timeout_s: float = 5.0) -> Evidence:
         """The proof, or `FaultNotProven` if no client met the fault in time.
@@ -259,6 +266,9 @@ class Wire:
         """The trap, if this chunk is the one it waits for; a trap springs once."""
         trap = self.trap
         if trap is None or not trap.takes(link, chunk):
+            return None
+        if trap.passes:
+            trap.passes -= not link.in_flight  # what comes meanwhile is more of the same request
             return None
         self.trap, link.trap = None, trap
         trap.pipelined = link.in_flight

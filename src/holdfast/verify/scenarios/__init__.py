@@ -9,7 +9,6 @@ from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldReco
 from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
     KillEngine,
-    LostAck,
     NetworkCut,
     NoConnections,
     PauseEngine,
@@ -17,7 +16,8 @@ from holdfast.verify.scenarios.engine import (
 )
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
-from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry
+from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
+from holdfast.verify.scenarios.lost_ack import LostAck
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
 from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
@@ -27,8 +27,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
     OddContent(),
     OddIds(),
-    Damage(),
     OldRecords(),
+    LongSession(),
     LateRetry(),
     Recall(),
     RecallAfterKill(),
@@ -55,6 +55,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     PowerAtLine(),
     SummaryAtLine(),
     CrashAtLine(),
+    Damage(),  # the last: where it has no engine of its own, others would meet what it left
 )
 
 __all__ = [

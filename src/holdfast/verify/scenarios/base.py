@@ -18,8 +18,13 @@ from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape
+from holdfast.verify.workload.process import ClientProcess
 
 SEEN_MAX: Final = 20
+AT_ONCE: Final = 6
+"""So many threads or tasks share one store, where they may."""
+CROWD: Final = 16
+"""The same where a group commit is to have groups."""
 _UNTESTED: Final[Mapping[str, str]] = {
     "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
     "forgotten": "no forget was acknowledged",
@@ -111,6 +116,25 @@ class ScenarioContext:
             bounds=self.bounds,
             fork_server=self.fork_server,
         )
+
+    def start_mixed(
+        self, clients: ClientPool, count: int, *, at_once: int = AT_ONCE, **job: Any
+    ) -> list[ClientProcess]:
+        """Clients of which every other one is many in one process, where the store allows that.
+
+        As a service is: group commit, pools and shared connections are at work in nothing else. Of
+        our own stores these use the async API and the sync one in turn.
+        """
+        many = count // 2 if self.about.get("many") else 0
+        by_async = many - many // 2 if self.spec.is_holdfast else 0
+        spec = job.pop("spec", None) or clients.spec
+        started = clients.start(count - many, spec=spec, **job)
+        if many > by_async:
+            started += clients.start(many - by_async, at_once=at_once, spec=spec, **job)
+        if by_async:
+            spec = replace(spec, use_async=True)
+            started += clients.start(by_async, at_once=at_once, spec=spec, **job)
+        return started
 
     def why_no_own_engine(self) -> str | None:
         """Why no second engine like the target's can be started here, or None."""

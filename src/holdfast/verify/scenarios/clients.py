@@ -34,7 +34,8 @@ class KillClients(Scenario):
         in_flight = 0
         with context.clients(self) as clients:
             # Those who come later are opened now: to start a process takes longer than to kill it.
-            waiting = clients.start(CLIENTS + kills, shape=shape)
+            waiting = context.start_mixed(clients, CLIENTS + kills, shape=shape)
+            random.Random(context.seed).shuffle(waiting)  # noqa: S311 - as above
             working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
             for number in range(min(kills, len(waiting))):
                 if not clients.until_acknowledged(chance.randint(5, 40)):

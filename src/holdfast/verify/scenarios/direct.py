@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast.verify.judge import Verdict
@@ -45,8 +46,15 @@ class Damage(Scenario):
     aloud = True
 
     def run(self, context: ScenarioContext) -> Outcome:
-        """Write, damage, read."""
-        return run_probe(self, context, "damaged")
+        """Write, damage, read; on an engine of its own, where there can be one.
+
+        A store may fail for good on what is damaged, and other scenarios are not to blame it.
+        """
+        if context.engine is None or context.why_no_own_engine() is not None:
+            return run_probe(self, context, "damaged")
+        engine, spec = context.own_engine()
+        with engine:
+            return run_probe(self, replace(context, engine=engine, spec=spec), "damaged")
 
 
 class OldRecords(Scenario):

@@ -27,12 +27,19 @@ from holdfast.verify.power.trace.instants import Instant, choose
 from holdfast.verify.power.trace.operations import Write
 from holdfast.verify.result import ANOMALIES_MAX, Finding
 from holdfast.verify.rundir import RunDir
-from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext, broken, counts_of
+from holdfast.verify.scenarios.base import (
+    CROWD,
+    Outcome,
+    Scenario,
+    ScenarioContext,
+    broken,
+    counts_of,
+)
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of
 
 CLIENTS: Final = 3
-ACKS: Final = 40
+ACKS: Final = 80
 """So many are recorded among other faults."""
 STATES: Final = 40
 VISIT_S: Final = 2.0
@@ -40,8 +47,8 @@ VISIT_S: Final = 2.0
 NAMED_ACKS: Final = 300
 NAMED_STATES: Final = 300
 NAMED_VISIT_S: Final = 20.0
-_ROUND: Final = 24
-"""States of one pass over the recording, in the order of time."""
+_ROUND: Final = 4
+"""States of one pass over the recording, in the order of time: the time may be over after the first."""
 
 
 class PowerExplore(Scenario):
@@ -92,7 +99,10 @@ class PowerExplore(Scenario):
             bounds = replace(context.bounds, open_s=2 * context.bounds.open_s)
             with replace(context, bounds=bounds).clients(self, spec=spec) as clients:
                 clients.instruments += [recorder] if spec.embedded else []
-                for client in clients.start(CLIENTS, shape=context.shape(self.name)):
+                # Of three that each sync their own writes, none leaves the others' unsynced for long.
+                count = 2 if context.about.get("many") else CLIENTS
+                shape = context.shape(self.name)
+                for client in context.start_mixed(clients, count, at_once=CROWD, shape=shape):
                     client.go()
                 clients.until_acknowledged(acks)
                 clients.stop()

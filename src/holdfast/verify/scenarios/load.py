@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from holdfast.verify.history import read_history
 from holdfast.verify.judge import Verdict
+from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import shut_out
+from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
+from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 4
+LONG_BATCH: Final = 100
+LONG_BATCHES: Final = 22
+LONG_S: Final = 4.0
+"""How long a session may take to grow, and to be read while it is forgotten."""
+LONG_SESSIONS: Final = 4
+READS: Final = 3
+HELD_S: Final = 1.0
+"""So long a reader is held at most while its session is forgotten."""
 TTL_S: Final = 1.0
 TTL_ERROR_S: Final = 0.3
 """How far the engine's clock and ours may be apart, and how late it may look at it."""
@@ -32,13 +45,97 @@ class Concurrency(Scenario):
     def run(self, context: ScenarioContext) -> Outcome:
         """Let them work until enough was acknowledged."""
         with context.clients(self) as clients:
-            for client in clients.start(CLIENTS, shape=context.shape(self.name)):
+            for client in context.start_mixed(clients, CLIENTS, shape=context.shape(self.name)):
                 client.go()
             clients.until_acknowledged(context.amount(500))
             kept = f"{clients.acknowledged()} appends by {CLIENTS} processes at once"
             outcome = context.conclude(self, clients, kept)
             outcome.findings += shut_out(clients, self.name)
             return outcome
+
+
+class LongSession(Scenario):
+    """A session of thousands of messages; then it is read while it is forgotten and begun anew.
+
+    A cap drops what was acknowledged; a reader that takes page after page mixes two histories.
+    """
+
+    name = "long-session"
+    about = "a session grows to thousands of messages, and is read while another forgets it"
+    tests = ("ordered", "snapshot")
+
+    def run(self, context: ScenarioContext) -> Outcome:
+        """Each of a few writes a long session; all read one of them while another forgets it."""
+        wait = Step("wait")
+        sessions = [f"{self.name}-{number}" for number in range(LONG_SESSIONS)]
+        reads = [step for s in sessions for step in (wait, *[Step("history", s)] * READS)]
+        scripts = [
+            [
+                *(_long(session, "grown", number) for number in range(LONG_BATCHES)),
+                Step("history", session),
+                *reads,
+                wait,
+            ]
+            for session in sessions
+        ]
+        forgets = "forgotten" in context.claimed
+        for session in sessions:
+            forget = [Step("forget", session)] if forgets else []
+            scripts.append([wait, *forget, _long(session, "anew", 0)])
+        with context.clients(self) as clients:
+            started = clients.start(scripts=scripts)
+            if not clients.trouble:
+                self._read_while_forgotten(clients, started)
+            kept = f"{LONG_SESSIONS} sessions of {LONG_BATCHES * LONG_BATCH} messages"
+            return context.conclude(self, clients, kept)
+
+    def _read_while_forgotten(self, clients: ClientPool, started: list[ClientProcess]) -> None:
+        readers, writers = started[:LONG_SESSIONS], started[LONG_SESSIONS:]
+        for client in started:
+            client.go()
+        for number, writer in enumerate(writers, 1):
+            at_wait = functools.partial(_all_wait, readers, number)
+            # A slow store gets as far as it gets; of one that drops messages enough is known.
+            if not clients.until(at_wait, within_s=LONG_S) or not _all_whole(readers):
+                return
+            for reader in readers:
+                reader.go()
+            clients.until(functools.partial(_all_wait, readers, number + 1, or_read=True))
+            _held_while(readers, lambda: self._forget(clients, writer))  # noqa: B023 - done at once
+
+    @staticmethod
+    def _forget(clients: ClientPool, writer: ClientProcess) -> None:
+        writer.go()
+        # A reader that is held may hold a lock: then it is let go first.
+        clients.until(lambda: not writer.alive, within_s=HELD_S)
+
+
+def _all_wait(readers: list[ClientProcess], number: int, *, or_read: bool = False) -> bool:
+    return all(r.waiting >= number or (or_read and r.open) or not r.alive for r in readers)
+
+
+def _all_whole(readers: list[ClientProcess]) -> bool:
+    """Whether each has seen all that it wrote, which is the last that it read."""
+    seen = [next((e for e in reversed(r.events) if "messages" in e), None) for r in readers]
+    first = all(r.waiting == 1 for r in readers)
+    return not first or all(e and len(e["messages"]) == LONG_BATCHES * LONG_BATCH for e in seen)
+
+
+def _held_while(readers: list[ClientProcess], work: Callable[[], None]) -> None:
+    """Stop those who are in the middle of a read, until the work is done."""
+    held = [reader for reader in readers if reader.open and reader.alive]
+    for reader in held:
+        pause_tree(reader.process)
+    try:
+        work()
+    finally:
+        for reader in held:
+            reader.resume()
+
+
+def _long(session: str, word: str, number: int) -> Step:
+    ids = tuple(f"{session}.{word}.{number}.{part}" for part in range(LONG_BATCH))
+    return Step("append", session, ids)
 
 
 class LateRetry(Scenario):

@@ -17,7 +17,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.power import open_supply
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Outcome, ScenarioContext
+from holdfast.verify.scenarios.base import CROWD, Outcome, ScenarioContext
 from holdfast.verify.scenarios.engine import EngineFault
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.spec import view_of
@@ -113,10 +113,7 @@ class PowerCut(EngineFault):
         with context.clients(self) as clients:
             clients.instruments.extend(engine.instruments)
             # They open the store when it is their turn: what is open at a cut is dead after it.
-            shape = context.shape(self.name)
-            waiting = clients.start(CLIENTS * self.rounds, shape=shape, lazy=True)
-            for _ in range(len(waiting) // CLIENTS):
-                working = [waiting.pop() for _ in range(CLIENTS)]
+            for working in self._turns(context, clients):
                 for client in working:
                     client.go()
                 clients.until_acknowledged(context.amount(40))
@@ -124,6 +121,22 @@ class PowerCut(EngineFault):
                 in_flight = self._note(clients, evidence, dead=working)
                 context.landed(self.fault, evidence.seen, in_flight=in_flight)
             return context.conclude(self, clients, self.kept)
+
+    def _turns(self, context: ScenarioContext, clients: ClientPool) -> list[list[ClientProcess]]:
+        """Who is at work at each cut: a few processes, or one in which many write at once.
+
+        Apart from one another, since whoever syncs its own write syncs those of others as well.
+        """
+        shape = context.shape(self.name)
+        alone = self.rounds if not context.about.get("many") else 1
+        few = clients.start(CLIENTS * alone, shape=shape, lazy=True)
+        turns = [few[number : number + CLIENTS] for number in range(0, len(few), CLIENTS)]
+        if alone < self.rounds:
+            writes = replace(shape, appends_only=True)
+            count = self.rounds - alone
+            many = clients.start(count, shape=writes, lazy=True, at_once=CROWD)
+            turns += [[client] for client in many]
+        return turns
 
     def _note(
         self, clients: ClientPool, evidence: Evidence, dead: list[ClientProcess] | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.verify.adapters import plain
@@ -14,6 +15,8 @@ from holdfast.verify.children import send
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 
+OPS_PER_PEER: Final = 50_000
+"""So many operations one of those who share a store may make: the numbers of the next begin there."""
 BACKOFF_S: Final = 0.01
 """After an error: so that an outage is not a flood of refusals."""
 
@@ -29,6 +32,8 @@ class Job:
     seed: int = 0
     shape: dict[str, Any] | None = None
     script: list[dict[str, Any]] = field(default_factory=list)
+    at_once: int = 1
+    """How many threads, or tasks of an async store, share the one store, each with a plan of its own."""
     attempts: int = 1
     """How often a read of the script is tried until it is answered."""
     probe: str | None = None
@@ -48,21 +53,40 @@ class Recorder:
     def __init__(self, pipe: int) -> None:
         os.set_inheritable(pipe, False)
         self.pipe = pipe
+        self._one_line = threading.Lock()
 
     def write(self, kind: str, **fields: Any) -> None:
         """One line, with the time of now unless it has its own."""
-        send(self.pipe, {"type": kind, "time_ns": time.monotonic_ns(), **fields})
+        with self._one_line:
+            send(self.pipe, {"type": kind, "time_ns": time.monotonic_ns(), **fields})
 
 
 class Client:
     """Performs steps and records each: an invoke before, and how it ended after."""
 
-    def __init__(self, target: Target, recorder: Recorder, job: Job) -> None:
-        self._target = target
-        self._recorder = recorder
-        self._name = job.name
+    def __init__(
+        self, target: Target, recorder: Recorder, job: Job, surface: plain.Client | None = None
+    ) -> None:
+        """Open the store, or take one that somebody else has opened."""
+        self._target, self._recorder, self._job = target, recorder, job
+        self.name = job.name
         self._numbers = itertools.count(job.first_op)
-        self.surface = None if job.lazy else plain.Client(target)
+        self.surface = surface if surface is not None or job.lazy else self._open()
+
+    def _open(self) -> plain.Client:
+        return plain.Client(self._target, shared=self._job.at_once > 1)
+
+    def peers(self) -> list[Client]:
+        """Those who work at the same time as this one, with the same store."""
+        jobs = [
+            replace(
+                self._job,
+                name=f"{self.name}.t{number}",
+                first_op=self._job.first_op + number * OPS_PER_PEER,
+            )
+            for number in range(1, self._job.at_once)
+        ]
+        return [Client(self._target, self._recorder, job, self.surface) for job in jobs]
 
     def do(self, step: plan.Step) -> bool:
         """One step; whether it was answered. Its error is recorded, never raised."""
@@ -73,7 +97,7 @@ class Client:
             self._recorder.write("clock", wall_ns=time.time_ns())
             return True
         op = next(self._numbers)
-        self._recorder.write("invoke", op=op, process=self._name, **_asked(step))
+        self._recorder.write("invoke", op=op, process=self.name, **_asked(step))
         try:
             answer = self._perform(step)
         except Exception as error:  # noqa: BLE001 - a user's store may raise anything
@@ -93,7 +117,7 @@ class Client:
 
     def _perform(self, step: plan.Step) -> dict[str, Any]:
         if self.surface is None:
-            self.surface = plain.Client(self._target)
+            self.surface = self._open()
         return _PERFORM[step.f](self.surface, step)
 
     def _failed(self, op: int, step: plan.Step, error: Exception) -> None:

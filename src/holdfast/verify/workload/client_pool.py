@@ -84,6 +84,7 @@ class ClientPool(Block):
         *,
         shape: Shape | None = None,
         scripts: Sequence[Sequence[Step]] = (),
+        at_once: int = 1,
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
@@ -98,6 +99,7 @@ class ClientPool(Block):
         """
         job_fields: dict[str, Any] = {
             "shape": None if shape is None else asdict(shape),
+            "at_once": at_once,
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,

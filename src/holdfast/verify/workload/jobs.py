@@ -50,7 +50,25 @@ class Leash:
 
 
 def _run(client: Client, job: Job, leash: Leash, recorder: Recorder) -> None:
-    for step in _steps(job):
+    """Each of those who share the store in a thread of its own, until all have ended."""
+    steps = iter(_steps(job, client.name))
+    while job.at_once > 1 and client.surface is None and not leash.stop.is_set():
+        client.do(next(steps))  # which opens the store, once for all of them
+    others = [
+        threading.Thread(target=_work, args=(peer, _steps(job, peer.name), job, leash, recorder))
+        for peer in client.peers()
+    ]
+    for other in others:
+        other.start()
+    _work(client, steps, job, leash, recorder)
+    for other in others:
+        other.join()
+
+
+def _work(
+    client: Client, steps: Iterable[plan.Step], job: Job, leash: Leash, recorder: Recorder
+) -> None:
+    for step in steps:
         if step.f == "wait":
             recorder.write("waiting")
             leash.wait(job.life_s)
@@ -62,9 +80,9 @@ def _run(client: Client, job: Job, leash: Leash, recorder: Recorder) -> None:
             return
 
 
-def _steps(job: Job) -> Iterable[plan.Step]:
+def _steps(job: Job, name: str) -> Iterable[plan.Step]:
     if job.shape is not None:
-        return plan.steps(job.seed, job.name, plan.Shape(**job.shape))
+        return plan.steps(job.seed, name, plan.Shape(**job.shape))
     return [plan.Step.from_json(step) for step in job.script]
 
 
@@ -111,6 +129,7 @@ def _able(surface: plain.Client | None) -> dict[str, Any]:
     """What the store can be asked for; nothing is known of one that is opened later."""
     return {
         "keyed": surface and surface.takes_key,
+        "many": surface and surface.takes_many,
         "level": surface and surface.level,
         "recalls": surface and surface.recalls,
         "summarizes": surface and surface.summarizes,

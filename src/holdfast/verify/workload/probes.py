@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -41,6 +42,16 @@ CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("numbers of every kind", {"content": [{"n": [0, -1, 2**63, 0.1, 1.0, 1e300, True, None]}]}),
     ("a role of its own", {"content": "x", "role": "développeur"}),
 )
+_DEEP: Final = json.loads("[" * 40 + "]" * 40)
+MORE_CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("numbers in a field of its own", {"content": "n", "metadata": {"n": [2**53 + 1, 0.1, 1.5]}}),
+    ("lists inside of lists", {"content": "d", "metadata": {"deep": _DEEP}}),
+    ("a large field of its own", {"content": "l", "metadata": {"page": "0123456789" * 10_000}}),
+    ("16 megabytes", {"content": "0123456789abcdef" * (1024 * 1024 - 4096)}),
+)
+"""Not in records of an earlier release, nor in capsules, which have what they have."""
+MEGABYTE_S_MAX: Final = 0.5
+"""Whoever takes longer for one is not given sixteen."""
 NEIGHBOURS: Final = (
     "user", "user-1", "user-10", "user-1:", "user-1:messages", "user-1/2", "User-1", "user-1 ",
     " user-1", "user-*", "user-?", "user-%", "user__", "user-_", "{user-1}", "user-1\n", "user.1",
@@ -54,22 +65,26 @@ _GREEDY: Final = ("user-*", "user-%", "user-?", "user-_", "user__", "{user-1}", 
 
 def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """Every odd message that is accepted comes back as it went in, also to a new opening."""
-    refused, accepted = [], []
-    for number, (words, fields) in enumerate(CONTENTS):
+    refused: list[str] = []
+    accepted: list[tuple[str, str, list[dict[str, Any]]]] = []
+    took_s = 0.0
+    for number, (words, fields) in enumerate((*CONTENTS, *MORE_CONTENTS)):
         message = {"id": f"odd.{seed}.{number}", "role": "user", **fields}
-        session = f"odd-{seed}-{number}"
-        try:
-            surface.append(session, [message])
-        except Exception as error:  # noqa: BLE001 - to refuse is allowed, by any error
-            refused.append(f"{words} ({type(error).__name__})")
-        else:
-            accepted.append((words, session, message))
+        if words == "16 megabytes" and took_s > MEGABYTE_S_MAX:
+            refused.append(f"{words} (not tried: one megabyte took {took_s:.1f} s)")
+            continue
+        began = time.monotonic()
+        _offer(surface, words, f"odd-{seed}-{number}", [[message]], accepted, refused)
+        took_s = time.monotonic() - began if words == "a megabyte" else took_s
+    yes = [{"id": f"yes.{seed}.{n}", "role": "user", "content": "yes"} for n in range(4)]
+    again_and_again = [yes[:1], yes[1:2], yes[2:]]
+    _offer(surface, "the same words again", f"yes-{seed}", again_and_again, accepted, refused)
     again = plain.Client(target)
     try:
         wrong = [
-            _example(words, session, [message], _read(again, session))
-            for words, session, message in accepted
-            if not (_same(surface, session, message) and _same(again, session, message))
+            _example(words, session, sent, _read(again, session))
+            for words, session, sent in accepted
+            if not (_same(surface, session, *sent) and _same(again, session, *sent))
         ]
     finally:
         again.close()
@@ -77,6 +92,24 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     odd = f"{len(accepted)} odd messages"
     found = _finding("faithful", names, refused, "did not come back as it went in", odd)
     yield found | {"examples": wrong[:EXAMPLES_MAX]}
+
+
+def _offer(
+    surface: plain.Client,
+    words: str,
+    session: str,
+    batches: list[list[dict[str, Any]]],
+    accepted: list[tuple[str, str, list[dict[str, Any]]]],
+    refused: list[str],
+) -> None:
+    """Append them, and note whether the store took them."""
+    try:
+        for batch in batches:
+            surface.append(session, batch)
+    except Exception as error:  # noqa: BLE001 - to refuse is allowed, by any error
+        refused.append(f"{words} ({type(error).__name__})")
+    else:
+        accepted.append((words, session, [message for batch in batches for message in batch]))
 
 
 def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
@@ -116,30 +149,36 @@ def _forgets(surface: plain.Client, session: str) -> bool:
 
 def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, Any]]:
     """One record is changed behind the store's back: it is named, and hides nothing else."""
-    session = f"damage-{seed}"
-    sent = [plan.message(f"damage.{seed}.{number}") for number in range(DAMAGE_MESSAGES)]
-    for message in sent:
-        surface.append(session, [message])
-    texts = [message["content"] for message in sent]
-    damage = tamper.damage_one(target, session, texts)
+    session, beside = f"damage-{seed}", f"beside-{seed}"
+    sent = tamper.messages(f"damage-{seed}", DAMAGE_MESSAGES)
+    neighbours = tamper.messages(f"beside-{seed}", 2)
+    for name, messages in ((session, sent), (beside, neighbours)):
+        for message in messages:
+            surface.append(name, [message])
+    damage = tamper.damage_one(target, session, sent)
     if damage is None:
         yield speak("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
         return
-    again = plain.Client(target)
     try:
-        seen: plain.Read | Exception = again.history(session)
-    except Exception as error:  # noqa: BLE001 - the error is the finding
-        seen = error
-    finally:
-        again.close()
-    try:
-        wrong = tamper.wrong_with(damage, texts, seen)
+        with plain.Client(target) as again:
+            wrong = tamper.wrong_with(damage, sent, _read_or_error(again, session))
+            wrong = wrong or tamper.wrong_beside(neighbours, _read_or_error(again, beside))
+    except tamper.OnlyAChecksum as error:
+        yield speak("faithful", LEFT_OUT, str(error), DAMAGE_MESSAGES)
+        return
     except FaultNotProven as error:
         yield speak("faithful", "unknown", str(error), DAMAGE_MESSAGES)
         return
-    words = wrong or "a damaged record, which was named"
+    words = wrong or ("a damaged record, which was named" + damage.alone)
     found = speak("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
     yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
+
+
+def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
+    try:
+        return surface.history(session)
+    except Exception as error:  # noqa: BLE001 - the error is the finding
+        return error
 
 
 DAMAGE_MESSAGES: Final = 9
@@ -185,14 +224,15 @@ PROBES: Final[dict[str, Callable[[plain.Client, Target, int], Iterator[dict[str,
 }
 
 
-def _same(surface: plain.Client, session: str, sent: dict[str, Any]) -> bool:
-    """Exactly one message, and every field that went in is equal, types included."""
+def _same(surface: plain.Client, session: str, *sent: dict[str, Any]) -> bool:
+    """Exactly these messages, and every field that went in is equal, types included."""
     seen = _read(surface, session)
-    if seen is None or len(seen.messages) != 1:
+    if seen is None or len(seen.messages) != len(sent):
         return False
     return all(
-        name in seen.messages[0] and _exact(seen.messages[0][name]) == _exact(value)
-        for name, value in sent.items()
+        name in back and _exact(back[name]) == _exact(value)
+        for message, back in zip(sent, seen.messages, strict=True)
+        for name, value in message.items()
     )
 
 

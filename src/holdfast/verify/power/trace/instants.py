@@ -12,6 +12,7 @@ from holdfast.verify.power.trace.disk import Loss
 from holdfast.verify.power.trace.operations import Names, Operation, Sync, Write
 
 _LOSSES: Final = (Loss.DROPPED, Loss.PAGES, Loss.TORN, Loss.NAMES)
+_DOUBTFUL_FIRST: Final = 4
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,8 +30,9 @@ def choose(
 ) -> Iterator[Instant]:
     """Every instant worth a visit, the most telling first, each with one kind of loss.
 
-    In turns: just after an ack, after a write that no sync followed yet, and around a change of
-    names; from the first ack on, since before it nothing was promised.
+    In turns: after an ack at which most is in doubt, with all that was not synced dropped; after any
+    ack, after a write that no sync followed yet, and around a change of names; from the first ack
+    on, since before it nothing was promised.
     """
     acks = sorted(acks_ns)
     if not acks:
@@ -48,8 +50,35 @@ def choose(
         chance.shuffle(late)
         turns.append([(at, why) for at in late])
     # Every round shifts by one, so that each kind of instant meets each kind of loss.
+    doubtful = (Instant(at, Loss.DROPPED, "after an ack") for at in in_doubt(operations, acks))
+    yield from itertools.islice(doubtful, _DOUBTFUL_FIRST)
     for number, round_ in enumerate(itertools.zip_longest(*turns)):
+        yield from itertools.islice(doubtful, 1)
         for place, found in enumerate(round_):
             if found is not None:
                 at_ns, why = found
                 yield Instant(at_ns, _LOSSES[(number + place) % len(_LOSSES)], why)
+
+
+def in_doubt(operations: Sequence[Operation], acks: Iterable[int]) -> list[int]:
+    """The acks at which a file that is synced at other times had the oldest unsynced write, first.
+
+    What another client is about to sync is young; what was acknowledged and left to the kernel gets
+    older with every ack. Of those with the same oldest write only the last one counts.
+    """
+    synced = {done.inode for done in operations if isinstance(done, Sync)}
+    waiting: dict[int, list[int]] = {}
+    last_ack: dict[int, int] = {}
+    events: list[Operation | int] = [*operations, *acks]
+    for event in sorted(events, key=lambda e: e if isinstance(e, int) else e.at_ns):
+        if isinstance(event, int):
+            oldest = min((times[0] for times in waiting.values() if times), default=None)
+            if oldest is not None:
+                last_ack[oldest] = event
+        elif isinstance(event, Write) and event.inode in synced and not event.synced:
+            waiting.setdefault(event.inode, []).append(event.at_ns)
+        elif isinstance(event, Sync):
+            for inode in list(waiting) if event.inode is None else [event.inode]:
+                waiting[inode] = [at for at in waiting.get(inode, []) if at > event.began_ns]
+    found = sorted(last_ack.items(), key=lambda pair: pair[0] - pair[1])
+    return [ack for _, ack in found]

@@ -1,0 +1,142 @@
+"""Stores on Redis that do the wrong thing when an answer is late or lost."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from holdfast.verify import Claims, NotClaimed, Target
+from holdfast.verify.engines import Engine
+from tests.verify.check.stores import KEEPS, SoundRedis, Turns
+
+Turn = dict[str, Any]
+KEYLESS = Claims(
+    exactly_once=NotClaimed("there is no key"),
+    expiring=NotClaimed("we keep everything"),
+    recallable=NotClaimed("there is no index"),
+)
+
+
+class Keyless:
+    """Sound: one command an append, and a driver that sends nothing twice."""
+
+    def __init__(self, url: str) -> None:
+        self._redis: Any = self.connect(url)
+
+    def connect(self, url: str) -> Any:
+        return redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+
+    def append(self, session: str, messages: list[Turn]) -> None:
+        self._redis.rpush(_name(session), *[json.dumps(message) for message in messages])
+
+    def history(self, session: str, limit: int | None) -> list[Turn]:
+        return Turns(self._redis.lrange(_name(session), -(limit or 0), -1))
+
+    def forget(self, session: str) -> None:
+        self._redis.unlink(_name(session))
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class DriverRetries(Keyless):
+    """As everybody connects: the driver sends an append again whose answer was lost."""
+
+    def connect(self, url: str) -> Any:
+        place = urlsplit(url)
+        return redis.Redis(host=place.hostname or "", port=place.port or 6379)
+
+
+class NotesKeyLast(SoundRedis):
+    """Asks for the key, writes, and then notes the key: in between an answer may be lost."""
+
+    def append(self, session: str, messages: list[Turn], key: str | None = None) -> None:
+        if key is not None and self._redis.sismember(f"k:{_name(session)}", key):
+            return
+        bodies = [json.dumps(message) for message in messages]
+        self._redis.rpush(_name(session), *bodies)
+        if key is not None:
+            self._redis.sadd(f"k:{_name(session)}", key)
+
+
+class ReusesConnection(Keyless):
+    """Gives up after a second and uses the connection again, on which an answer is still to come."""
+
+    def connect(self, url: str) -> Wire:
+        return Wire(url)
+
+
+class Wire:
+    """The protocol of Redis in thirty lines. It has one connection and one time-out."""
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self._socket = socket.create_connection((place.hostname or "", place.port or 6379), 1.0)
+        self._rest = b""
+
+    def rpush(self, key: str, *values: str) -> Any:
+        return self._call("RPUSH", key, *values)
+
+    def lrange(self, key: str, first: int, last: int) -> Any:
+        found = self._call("LRANGE", key, str(first), str(last))
+        if not isinstance(found, list):
+            raise TypeError(f"a list was asked for, not {found!r}")
+        return found
+
+    def unlink(self, key: str) -> Any:
+        return self._call("UNLINK", key)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _call(self, *words: str) -> Any:
+        parts = [f"*{len(words)}\r\n".encode()]
+        for word in words:
+            raw = word.encode()
+            parts.append(b"$%d\r\n%s\r\n" % (len(raw), raw))
+        self._socket.sendall(b"".join(parts))
+        return self._reply()
+
+    def _reply(self) -> Any:
+        line = self._line()
+        kind, count = line[:1], int(line[1:])
+        if kind == b"*":
+            return [self._reply() for _ in range(count)]
+        return self._take(count + 2)[:-2] if kind == b"$" else count
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._rest:
+            self._rest += self._socket.recv(65536)
+        line, _, self._rest = self._rest.partition(b"\r\n")
+        return line
+
+    def _take(self, count: int) -> bytes:
+        while len(self._rest) < count:
+            self._rest += self._socket.recv(65536)
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return taken
+
+
+def _name(session: str) -> str:
+    return f"m:{session.encode('utf-8', 'surrogatepass').hex()}"
+
+
+def _server(kind: Callable[[str], Any], claims: Claims) -> Callable[[Engine], Target]:
+    def target(engine: Engine) -> Target:
+        url = engine.url
+        return Target(open=lambda: kind(url), engine=engine, claims=claims, name=kind.__name__)
+
+    return target
+
+
+keyless = _server(Keyless, KEYLESS)
+driver_retries = _server(DriverRetries, KEYLESS)
+notes_key_last = _server(NotesKeyLast, KEEPS)
+reuses_connection = _server(ReusesConnection, KEYLESS)
