@@ -9,20 +9,21 @@ import secrets
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
 from holdfast.connection import connect, without_password
-from holdfast.errors import HoldfastError, UsageError, VerifyError
-from holdfast.linux import file_system_of
+from holdfast.errors import FaultNotProven, HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.judge import Verdict
+from holdfast.verify.opening import open_target
 from holdfast.verify.promises import PROMISES
+from holdfast.verify.required import missing_evidence, strictly
 from holdfast.verify.result import (
     CheckResult,
     FaultTally,
@@ -31,11 +32,11 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
-from holdfast.verify.rundir import IN_MEMORY, scratch
+from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
-from holdfast.verify.workload.client_pool import Bounds, ClientPool
-from holdfast.verify.workload.fork_server import open_fork_server
+from holdfast.verify.watchdog import Overdue, watchdog
+from holdfast.verify.workload.client_pool import Bounds
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
@@ -168,7 +169,8 @@ class _Run:
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
         with self._stoppable():
-            self._open()
+            self.watcher.say("opening the store")
+            self.stopped = open_target(self.context, self.options.shown)
         self.deadline = time.monotonic() + _LATE * self.options.time_s
         for scenario in self._chosen():
             said = len(self.findings)
@@ -197,25 +199,6 @@ class _Run:
         except KeyboardInterrupt:
             self.stopped = "stopped by Ctrl-C"
 
-    def _open(self) -> None:
-        """Learn what the target says of itself, from another process."""
-        self.watcher.say("opening the store")
-        context = self.context
-        with ClientPool(
-            context.spec, context.folder, name="opening", seed=0, bounds=context.bounds
-        ) as clients:
-            for client in clients.start(look=True):
-                client.stop()
-                context.about = client.ready or context.about
-                context.fork_server = open_fork_server(
-                    context.about.get("modules", []), context.folder
-                )
-                clients.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
-                return
-            if not clients.hung:
-                raise VerifyError(f"{self.options.shown}: {clients.trouble[0]}")
-            self.stopped = clients.trouble[0]
-
     def _chosen(self) -> Iterator[Scenario]:
         for scenario in SCENARIOS:
             asked = scenario.fault is None or scenario.fault in self.options.wanted_faults
@@ -238,10 +221,7 @@ class _Run:
             return
         self.watcher.say(scenario.about)
         began = time.monotonic()
-        try:
-            outcome = scenario.run(self.context)
-        except VerifyError as error:
-            outcome = Outcome(self.context.unknown(scenario, f"{scenario.name}: {error}"))
+        outcome = self._outcome(scenario, patient=asked)
         if asked:
             self.deadline += time.monotonic() - began
         if outcome.left_out is not None:
@@ -250,6 +230,25 @@ class _Run:
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
+
+    def _outcome(self, scenario: Scenario, *, patient: bool) -> Outcome:
+        """What it found; where it could not be run to its end, nothing is known."""
+        limit_s = max(self.deadline - time.monotonic(), 0.0) + self.options.time_s
+        try:
+            with watchdog(limit_s) as progress:
+                # What takes the time that it needs is watched from one step to the next.
+                context = self.context
+                if patient:
+                    say = context.say
+                    context = replace(context, say=lambda words: (progress(), say(words))[1])
+                return scenario.run(context)
+        except VerifyError as error:
+            missed = isinstance(error, FaultNotProven)
+            words = f"{scenario.name}: {error}"
+            return Outcome(self.context.unknown(scenario, words, not_landed=missed))
+        except Overdue:
+            self.stopped = f"{scenario.name} did not end within {limit_s:g} s, and was stopped"
+            return Outcome(self.context.unknown(scenario, self.stopped))
 
     def _note(self, scenario: Scenario, outcome: Outcome) -> None:
         self.findings += outcome.findings
@@ -283,7 +282,10 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_temporary(context.spec), *_below(context)]
+    counts = add_counts([dict.fromkeys(("acknowledged", "read_back", "lost"), 0), *run.counts])
+    found = strictly(context, run.findings)
+    missing = missing_evidence(context, found, options.wanted_faults, counts["acknowledged"])
+    findings = [*missing, *found]  # of several unknowns, what to do about it is said first
     promises = combine(options.promises, context.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=context.about["name"] or options.shown,
@@ -291,34 +293,11 @@ def _result(run: _Run, took_s: float) -> CheckResult:
         verdict=overall(promises),
         promises=promises,
         faults=dict(context.tallies),
-        counts=add_counts(run.counts) or {"acknowledged": 0, "read_back": 0, "lost": 0},
+        counts=counts,
         environment=_environment(context, took_s),
         repeat=options.command,
+        not_asked=tuple(p for p in PROMISES if p not in options.promises),
     )
-
-
-def _below(context: ScenarioContext) -> Iterator[Finding]:
-    """Acks that name less than is required cannot be called durable, even if nothing was lost."""
-    level = context.about.get("level")
-    if level is not None and Durability[level] < context.require:
-        yield Finding(
-            "durable",
-            Verdict.UNKNOWN,
-            f"its acks promise {level} only, and {context.require.name} is required: no loss was "
-            "seen under the faults that were caused, and another fault may show one",
-            "level",
-            {"level": level, "required": context.require.name},
-        )
-
-
-def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
-    """Whatever an ack says, data in memory do not outlive the power."""
-    place = spec.place
-    kind = "unknown" if place is None else file_system_of(place)
-    if kind in IN_MEMORY:
-        words = f"its data are on temporary storage ({kind}): a power loss leaves nothing of them"
-        evidence = {"file_system": kind, "place": str(place)}
-        yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
 def machine(took_s: float) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Finding:
     scenario: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     anomalies: tuple[Mapping[str, Any], ...] = ()
+    not_landed: bool = False
+    """Unknown only because the fault of this scenario did not land: others may still speak."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class CheckResult:
     """The level that every ack is held to, where there are `rows`."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Of a durability card: a configuration under a fault each, and what that lost."""
+    not_asked: tuple[str, ...] = ()
+    """The promises that were left out of this check (`--promises`)."""
 
     @property
     def exit_code(self) -> int:
@@ -85,6 +89,7 @@ class CheckResult:
             "counts": dict(self.counts),
             "environment": dict(self.environment),
             "repeat": self.repeat,
+            "not_asked": list(self.not_asked),
             **(card if self.rows else {}),
         }
 
@@ -103,12 +108,17 @@ def combine(
     return {
         promise: PromiseResult(Verdict.NOT_CLAIMED, not_claimed[promise])
         if promise in not_claimed and promise not in ALWAYS_JUDGED
-        else _less(
-            _worst([finding for finding in every if finding.promise == promise]),
-            (left_out or {}).get(promise, []),
-        )
+        else _judged([f for f in every if f.promise == promise], (left_out or {}).get(promise, []))
         for promise in promises
     }
+
+
+def _judged(findings: list[Finding], left_out: list[str]) -> PromiseResult:
+    """The worst of those whose fault landed; the others say only what they did not test."""
+    missed = [finding for finding in findings if finding.not_landed]
+    landed = [finding for finding in findings if not finding.not_landed]
+    words = [f"{finding.scenario} ({finding.because})" for finding in missed]
+    return _less(_worst(landed or missed), [*left_out, *words])
 
 
 def _less(one: PromiseResult, left_out: list[str]) -> PromiseResult:

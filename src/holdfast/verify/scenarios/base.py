@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import JUDGED, Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.promises import PROMISES
@@ -20,6 +21,10 @@ from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape
 
 SEEN_MAX: Final = 20
+TTL_ERROR_S: Final = 0.3
+"""How far the engine's clock and ours may be apart, and how late it may look at it."""
+TTL_S_LONG: Final = 600.0
+"""What lives so long does not expire while a scenario is under way."""
 _UNTESTED: Final[Mapping[str, str]] = {
     "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
     "forgotten": "no forget was acknowledged",
@@ -53,6 +58,10 @@ class Scenario:
     """Where its fault is asked for by name, it takes the time that it needs."""
     aloud: bool = False
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
+    survived: Durability = Durability.MEMORY
+    """What an ack has survived where this scenario says that `durable` was kept."""
+    upon_clients = False
+    """Its fault strikes the clients: of a server, which lives on, it says nothing."""
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """Why it cannot be run on this target, or None."""
@@ -132,7 +141,8 @@ class ScenarioContext:
         """
         like = self.spec.engine
         if like is not None and like.kind != "sqlite":
-            wanted = {"config": like.config, "version": like.version, **wanted}
+            config = without_replica(like.config)
+            wanted = {"config": config, "version": like.version, **wanted}
         engine = start_engine("sqlite" if like is None else like.kind, **wanted)
         return engine, replace(self.spec, engine=view_of(engine))
 
@@ -161,16 +171,27 @@ class ScenarioContext:
         clients.read_all()
         path = self.folder / f"{scenario.name}.jsonl"
         name = self.about["name"] or self.spec.name
-        clients.write(path, Header(name, claims=self.claimed, **(header or {})))
+        clients.write(path, Header(name, claims=self.claimed, **(header or self._lifetime())))
         history = read_history(path)
         result = judge(history)
         findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]
         counts = counts_of(result)
         return Outcome(findings, [counts], clients.hung)
 
-    def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
+    def _lifetime(self) -> dict[str, Any]:
+        """Of a target whose sessions are short-lived: they may be over before they are read."""
+        ttl_s = self.about.get("ttl_s")
+        short = ttl_s is not None and ttl_s < TTL_S_LONG and "expiring" in self.claimed
+        return {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S} if short else {}
+
+    def unknown(
+        self, scenario: Scenario, because: str, *, not_landed: bool = False
+    ) -> list[Finding]:
         """Nothing can be said of what this scenario tests."""
-        return [Finding(p, Verdict.UNKNOWN, because, scenario.name) for p in scenario.tests]
+        return [
+            Finding(p, Verdict.UNKNOWN, because, scenario.name, not_landed=not_landed)
+            for p in scenario.tests
+        ]
 
 
 def counts_of(result: JudgeResult) -> dict[str, int]:
@@ -243,6 +264,9 @@ def _tested(
         verdict = result.promises[promise]
         if clients.trouble and verdict is not Verdict.NOT_CLAIMED:
             yield Finding(promise, Verdict.UNKNOWN, clients.trouble[0], scenario.name, evidence)
+        elif clients.missed and verdict is not Verdict.NOT_CLAIMED:
+            words = f"{scenario.name}: {clients.missed}"
+            yield Finding(promise, Verdict.UNKNOWN, words, scenario.name, evidence, not_landed=True)
         elif verdict is Verdict.KEPT:
             how = result.weakened.get(promise)
             words = kept if how is None else f"{kept} ({how})"

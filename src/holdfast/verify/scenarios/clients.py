@@ -6,6 +6,7 @@ import random
 from typing import Final
 
 from holdfast.errors import FaultNotProven
+from holdfast.model import Durability
 from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload.client_pool import ClientPool
@@ -25,6 +26,8 @@ class KillClients(Scenario):
     about = "processes are ended by SIGKILL in the middle of whatever they do"
     fault = "kill"
     tests = ("durable", "atomic")
+    survived = Durability.PROCESS
+    upon_clients = True
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Kill one after another; each is replaced by a new one."""
@@ -44,8 +47,8 @@ class KillClients(Scenario):
                 )
                 context.say(f"{self.about}: {number + 1} of {kills}")
                 working.append(self._next(waiting))
-            if not in_flight and not clients.trouble:
-                clients.trouble.append("no SIGKILL met a client in the middle of an operation")
+            if not in_flight:
+                clients.missed = "no SIGKILL met a client in the middle of an operation"
             killed = sum(client.killed for client in clients.processes)
             kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
             return context.conclude(self, clients, kept)

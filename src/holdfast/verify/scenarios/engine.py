@@ -18,6 +18,7 @@ from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.scenarios.reach import prove_connected
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.process import ClientProcess
@@ -64,6 +65,7 @@ class EngineFault(Scenario):
                 client.go()
             for _ in range(self.rounds if working else 0):
                 clients.until_acknowledged(context.amount(40))
+                prove_connected(self.name, context, clients)
                 self._round(context, clients, working, outages)
                 if outages.stuck:
                     break
@@ -111,6 +113,7 @@ class KillEngine(EngineFault):
     verb = "kill"
     kept = "the engine killed under load"
     gone = True
+    survived = Durability.PROCESS
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """Where nothing is asked of an ack, a SIGKILL may lose it."""
@@ -280,7 +283,7 @@ class NoConnections(Scenario):
             for client in late:
                 client.go()
             if not clients.until(lambda: all(client.errors for client in late)):
-                clients.trouble.append("connections: a client that came late was not turned away")
+                clients.missed = "a client that came late was not turned away"
         finally:
             fault.release()
         context.landed(self.fault, evidence.seen, in_flight=len(clients.in_flight()))
@@ -338,7 +341,8 @@ class LostAck(Scenario):
         if clients.trouble:
             return Finding("loud", Verdict.UNKNOWN, clients.trouble[0], self.name)
         words = f"{LOST_ACKS} lost answers, and none was called not done"
-        return Finding("loud", Verdict.KEPT, words, self.name)
+        errors = sum(client.errors for client in clients.processes)
+        return Finding("loud", Verdict.KEPT, words, self.name, {"errors": errors})
 
 
 def _lose_and_retry(number: int) -> list[Step]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, Killable, open_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header
 from holdfast.verify.judge import Verdict
 from holdfast.verify.power.trace import Crash, Loss, Recorder, Recording, build
@@ -27,7 +28,14 @@ from holdfast.verify.power.trace.instants import Instant, choose
 from holdfast.verify.power.trace.operations import Write
 from holdfast.verify.result import ANOMALIES_MAX, Finding
 from holdfast.verify.rundir import RunDir
-from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext, broken, counts_of
+from holdfast.verify.scenarios.base import (
+    TTL_S_LONG,
+    Outcome,
+    Scenario,
+    ScenarioContext,
+    broken,
+    counts_of,
+)
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of
 
@@ -51,16 +59,20 @@ class PowerExplore(Scenario):
     about = "one run is recorded; what the power leaves at many instants of it is booted and read"
     fault = FAULT
     tests = ("durable", "atomic")
+    survived = Durability.DISK
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that we can start again on other data, and strace."""
         if context.require < Durability.DISK:
             return f"--require {context.require.name}: a power cut may lose what was acknowledged"
         engine = context.engine
-        if engine is None or engine.provider != "local" or engine.config in ("cluster", "replica"):
+        if engine is None or engine.provider != "local" or engine.config == "cluster":
             return "only one engine of the provider local can be started on crash states"
         if engine.kind not in ("redis", "valkey", "postgres", "sqlite"):
             return f"{engine.kind} cannot be started on crash states by this release"
+        ttl_s = context.about.get("ttl_s")
+        if ttl_s is not None and ttl_s < TTL_S_LONG:
+            return f"its sessions live {ttl_s:g} s: they may be over before a state is read"
         if shutil.which("strace") is None:
             return "strace is not here; to get it: apt-get install strace"
         return None
@@ -120,7 +132,7 @@ def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterato
     embedded = engine.kind == "sqlite"
     own = open_engine(
         engine.kind,
-        config=engine.config,
+        config=without_replica(engine.config),
         version=None if embedded else engine.version,
         storage=directory,
         instruments=() if embedded else (recorder,),

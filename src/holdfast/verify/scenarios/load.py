@@ -8,14 +8,12 @@ from typing import Final
 from holdfast.verify.history import read_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.base import TTL_ERROR_S, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import shut_out
 from holdfast.verify.workload.plan import Step
 
 CLIENTS: Final = 4
 TTL_S: Final = 1.0
-TTL_ERROR_S: Final = 0.3
-"""How far the engine's clock and ours may be apart, and how late it may look at it."""
 TTL_S_MAX: Final = 20.0
 """A check waits no longer than this for a session to expire."""
 

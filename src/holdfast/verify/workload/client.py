@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import itertools
 import os
+import sysconfig
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+import holdfast
 from holdfast.verify.adapters import plain
 from holdfast.verify.children import send
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 
+_NOT_THEIRS: Final = (
+    str(Path(holdfast.__file__).parent),
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    "<",
+)
+"""Where files begin that are not a user's: this package, libraries, generated code."""
 BACKOFF_S: Final = 0.01
 """After an error: so that an outage is not a flood of refusals."""
 
@@ -61,6 +71,7 @@ class Client:
         self._target = target
         self._recorder = recorder
         self._name = job.name
+        self._looks = job.look
         self._numbers = itertools.count(job.first_op)
         self.surface = None if job.lazy else plain.Client(target)
 
@@ -103,7 +114,8 @@ class Client:
             or self.surface is None
             or self.surface.is_definite(error)
         )
-        self._recorder.write("fail" if sure else "info", op=op, error=words_of(error))
+        where = {"at": line_of(error)} if self._looks else {}
+        self._recorder.write("fail" if sure else "info", op=op, error=words_of(error), **where)
         time.sleep(BACKOFF_S)
 
 
@@ -167,6 +179,15 @@ def _asked(step: plan.Step) -> dict[str, Any]:
 
 def _texts(step: plan.Step) -> list[str]:
     return [str(plan.message(name)["content"]) for name in step.messages]
+
+
+def line_of(error: BaseException) -> str:
+    """Where it was raised: the last line that is neither ours nor of a library."""
+    places = traceback.extract_tb(error.__traceback__)
+    own = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
+    if not own:
+        return ""
+    return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {own[-1].line}"
 
 
 def words_of(error: BaseException) -> str:

@@ -46,7 +46,8 @@ class Bounds:
 class ClientPool(Block):
     """Clients of one scenario. Leaving the block ends every one of them.
 
-    `trouble` says what went wrong with the clients themselves: one that hung, or died.
+    `trouble` says what went wrong with the clients themselves: one that hung, or died; `missed`
+    that the fault which they were to meet did not land.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ClientPool(Block):
         self.processes: list[ClientProcess] = []
         self.faults: list[Event] = []
         self.trouble: list[str] = []
+        self.missed = ""
         self.hung = False
         self._dark: list[tuple[int, int]] = []
         """The times in which nothing that a client heard is worth anything."""

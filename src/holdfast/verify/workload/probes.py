@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
 
 EXAMPLES_MAX: Final = 3
+TRIES: Final = 8
+BACKOFF_S: Final = 0.01
 EXAMPLE_CHARS_MAX: Final = 300
 _TOOL_CALL: Final = {
     "id": "call_1",
@@ -105,6 +108,20 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
+def _append(surface: plain.Client, session: str, message: dict[str, Any]) -> None:
+    """Append it; a store that says "not done" is asked again, a few times."""
+    for _ in range(TRIES - 1):
+        try:
+            surface.append(session, [message])
+        except Exception as error:
+            if not surface.is_definite(error):
+                raise
+            time.sleep(BACKOFF_S)
+        else:
+            return
+    surface.append(session, [message])
+
+
 def _forgets(surface: plain.Client, session: str) -> bool:
     """Forget a session; whether the store can forget is another promise's business."""
     try:
@@ -119,7 +136,7 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
     session = f"damage-{seed}"
     sent = [plan.message(f"damage.{seed}.{number}") for number in range(DAMAGE_MESSAGES)]
     for message in sent:
-        surface.append(session, [message])
+        _append(surface, session, message)
     texts = [message["content"] for message in sent]
     damage = tamper.damage_one(target, session, texts)
     if damage is None:
@@ -127,9 +144,7 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
         return
     again = plain.Client(target)
     try:
-        seen: plain.Read | Exception = again.history(session)
-    except Exception as error:  # noqa: BLE001 - the error is the finding
-        seen = error
+        seen = _read_or_error(again, session)
     finally:
         again.close()
     try:
@@ -139,7 +154,10 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
         return
     words = wrong or "a damaged record, which was named"
     found = speak("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
-    yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
+    yield found | {
+        "back": DAMAGE_MESSAGES - 1,
+        "landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}",
+    }
 
 
 DAMAGE_MESSAGES: Final = 9
@@ -170,7 +188,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     wrong = [words for words, session, message in accepted if not _same(surface, session, message)]
     if accepted and not wrong:
         words, session, _ = accepted[0]
-        surface.append(session, [plan.message(f"new.{seed}")])
+        _append(surface, session, plan.message(f"new.{seed}"))
         seen = _read(surface, session)
         wrong = [] if seen is not None and len(seen.messages) == 2 else [words]  # noqa: PLR2004
     records = f"{len(accepted)} records of the previous release"
@@ -229,22 +247,33 @@ def _names(read: plain.Read) -> list[str]:
 
 def _read(surface: plain.Client, session: str) -> plain.Read | None:
     """The session; None where the store cannot read what it took."""
-    try:
-        return surface.history(session)
-    except Exception:  # noqa: BLE001 - what was acknowledged and cannot be read did not come back
-        return None
+    seen = _read_or_error(surface, session)
+    return None if isinstance(seen, Exception) else seen
+
+
+def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
+    """The session, or why it cannot be read: not once, a store may be busy for a moment."""
+    why = Exception("it was not asked")
+    for _ in range(TRIES):
+        try:
+            return surface.history(session)
+        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
+            why = error
+            time.sleep(BACKOFF_S)
+    return why
 
 
 def _finding(
     promise: str, wrong: list[str], refused: list[str], words: str, odd: str
 ) -> dict[str, Any]:
     tried = int(odd.split(maxsplit=1)[0])
+    back = {"back": tried - len(wrong)}
     if wrong:
         because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
-        return speak(promise, "broken", because, tried, refused)
+        return speak(promise, "broken", because, tried, refused) | back
     if not tried:
         return speak(promise, "unknown", "the store refused everything", tried, refused)
-    return speak(promise, "kept", odd, tried, refused)
+    return speak(promise, "kept", odd, tried, refused) | back
 
 
 def speak(
