@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
@@ -18,6 +19,7 @@ from holdfast.connection import connect, without_password
 from holdfast.errors import FaultNotProven, HoldfastError, UsageError, VerifyError
 from holdfast.model import Durability
 from holdfast.verify import spec as names
+from holdfast.verify.data_link import DataLink
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.judge import Verdict
@@ -165,12 +167,17 @@ class _Run:
     """Why the scenarios that are left are not run."""
     refused: list[tuple[Scenario, str]] = field(default_factory=list)
     """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
+    kept: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What is to be put right at the end."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
         with self._stoppable():
             self.watcher.say("opening the store")
-            self.stopped = open_target(self.context, self.options.shown)
+            try:
+                self.stopped = open_target(self.context, self.options.shown)
+            finally:  # what it made there goes, also where the check ends here
+                self._take_data()
         self.deadline = time.monotonic() + _LATE * self.options.time_s
         for scenario in self._chosen():
             said = len(self.findings)
@@ -186,8 +193,20 @@ class _Run:
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
 
+    def _take_data(self) -> None:
+        """A store that only says where its files are works on a directory of ours from now on."""
+        data = self.context.about.get("data")
+        if data is None:
+            return
+        engine = self.kept.enter_context(start_engine("sqlite", storage="disk"))
+        view = names.view_of(engine)
+        self.kept.enter_context(DataLink(Path(data), Path(view.data_dir or "")))
+        self.context.engine = engine
+        self.context.spec = replace(self.context.spec, engine=view, data=data)
+
     def close(self) -> None:
-        """Leave no process behind."""
+        """Leave no process behind, and nobody's directory changed."""
+        self.kept.close()
         if self.context.fork_server is not None:
             self.context.fork_server.close()
 

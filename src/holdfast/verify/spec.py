@@ -61,6 +61,8 @@ class TargetSpec:
     namespace: str = "default"
     ttl_s: float | None = None
     """For our own stores: the time to live that they are opened with."""
+    data: str | None = None
+    """The name under which a store without an engine finds its files, wherever they are now."""
 
     @property
     def is_holdfast(self) -> bool:

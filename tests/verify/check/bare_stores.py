@@ -35,3 +35,16 @@ class Swallows(SyncOff):
 sound = Target(open=lambda: Sound(path()), claims=KEEPS, name="sound")
 sync_off = Target(open=lambda: SyncOff(path()), claims=KEEPS, name="sync off")
 swallows = Target(open=lambda: Swallows(path()), claims=KEEPS, name="swallows")
+
+
+def on_data(kind: type[Sound]) -> Target:
+    data = Path(os.environ.get("BARE_DIR", "nowhere")) / "data"
+    return Target(open=lambda: _made(kind, data), data=data, claims=KEEPS)
+
+
+def _made(kind: type[Sound], data: Path) -> Sound:
+    data.mkdir(exist_ok=True)
+    return kind(str(data / "memory.db"))
+
+
+sound_data, sync_off_data, swallows_data = map(on_data, (Sound, SyncOff, Swallows))

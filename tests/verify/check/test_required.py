@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import VerifyError
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report.terminal import closing_of
 from holdfast.verify.result import Finding, combine
@@ -73,3 +74,31 @@ def test_a_fault_that_did_not_land_makes_unknown_only_what_rests_on_it():
     assert combine(["durable"], {}, [missed])["durable"].verdict is Verdict.UNKNOWN
     broken = Finding("durable", Verdict.BROKEN, "gone", "kill-clients")
     assert combine(["durable"], {}, [landed, missed, broken])["durable"].verdict is Verdict.BROKEN
+
+
+@pytest.mark.usefixtures("can_cut")
+def test_a_store_that_says_where_its_files_are_has_its_power_cut_there(bare_dir: Path):
+    asked = {**SOON, "promises": ("durable",), "faults": ("power",)}
+    cut = run(f"{BARE}:sync_off_data", None, **asked)
+    assert cut.promises["durable"].verdict is Verdict.BROKEN, tell(cut)
+    kept = run(f"{BARE}:sound_data", None, **asked)
+    assert kept.promises["durable"].verdict is Verdict.KEPT, tell(kept)
+    assert kept.faults["power"].landed
+    assert [file.name for file in bare_dir.iterdir()] == ["data"]
+    assert not (bare_dir / "data").is_symlink()
+    assert list((bare_dir / "data").iterdir()) == []
+
+
+def test_its_disk_is_filled_there():
+    asked = {**SOON, "promises": ("loud",), "faults": ("disk",)}
+    result = run(f"{BARE}:swallows_data", None, **asked)
+    assert result.promises["loud"].verdict is Verdict.BROKEN, tell(result)
+
+
+def test_a_directory_with_files_in_it_is_not_taken(bare_dir: Path):
+    (bare_dir / "data").mkdir()
+    (bare_dir / "data" / "mine").write_text("stays")
+    with pytest.raises(VerifyError, match="is not empty"):
+        run(f"{BARE}:sound_data", None, **SOON)
+    assert (bare_dir / "data" / "mine").read_text() == "stays"
+    assert len(list((bare_dir / "data").iterdir())) == 1

@@ -70,12 +70,9 @@ class PowerExplore(Scenario):
             return "only one engine of the provider local can be started on crash states"
         if engine.kind not in ("redis", "valkey", "postgres", "sqlite"):
             return f"{engine.kind} cannot be started on crash states by this release"
-        ttl_s = context.about.get("ttl_s")
-        if ttl_s is not None and ttl_s < TTL_S_LONG:
-            return f"its sessions live {ttl_s:g} s: they may be over before a state is read"
         if shutil.which("strace") is None:
             return "strace is not here; to get it: apt-get install strace"
-        return None
+        return _why_not_read_later(context)
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Record, then visit states until enough were seen or the time is over."""
@@ -122,6 +119,16 @@ class PowerExplore(Scenario):
                 _prove_written(recording)
             data = str(Path(engine.data_dir or directory).relative_to(directory))
             return Story(recording, path, spec, data)
+
+
+def _why_not_read_later(context: ScenarioContext) -> str | None:
+    """Why the target cannot be read on one state after another, later; or None."""
+    ttl_s = context.about.get("ttl_s")
+    if ttl_s is not None and ttl_s < TTL_S_LONG:
+        return f"its sessions live {ttl_s:g} s: they may be over before a state is read"
+    if context.spec.data is not None:
+        return "its files have one name, so crash states cannot be read side by side"
+    return None
 
 
 @contextlib.contextmanager

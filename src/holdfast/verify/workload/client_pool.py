@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.linux import waited_for_cpu_s
 from holdfast.verify.blocks import Block
+from holdfast.verify.data_link import point
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.process_tree import waits_for_disk
@@ -117,6 +118,8 @@ class ClientPool(Block):
 
     def _start_one(self, spec: TargetSpec, job_fields: dict[str, Any]) -> ClientProcess:
         number = next(self._numbers)
+        if spec.data is not None and spec.engine is not None and spec.engine.data_dir is not None:
+            point(Path(spec.data), spec.engine.data_dir)
         job = Job(
             spec=spec.to_json(),
             name=f"{self.name}.c{number}",
