@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.verify import Target
+from holdfast.verify.adapters import plain
 from holdfast.verify.engines import start_engine
 from holdfast.verify.faults import tree
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios import CrashAtLine, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.explore import PowerExplore
+from holdfast.verify.workload import reader
 from tests.verify.check.checking import broken, run, tell
+from tests.verify.check.odd_stores import Refuses
+from tests.verify.check.stores import KEEPS
 from tests.waiting import wait_until
 
 ODD = "tests.verify.check.odd_stores"
@@ -77,3 +83,11 @@ def test_a_scenario_that_does_not_end_is_ended_and_leaves_no_process(
     assert result.exit_code == 3
     assert "endless did not end within" in result.promises["durable"].because, tell(result)
     wait_until(lambda: set(tree(os.getpid())) <= before)
+
+
+def test_a_refused_read_of_a_crash_state_is_no_loss(tmp_path: Path):
+    target = Target(open=lambda: Refuses(str(tmp_path / "memory.db")), claims=KEEPS)
+    with plain.Client(target) as client:
+        client.append("s", [{"id": "1", "role": "user", "content": "here"}])
+        seen = [reader._read(client, "s") for _ in range(20)]
+    assert seen == [{"session": "s", "messages": ["1"]}] * 20

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import holdfast
 from holdfast.verify.adapters import plain
@@ -24,6 +24,9 @@ _NOT_THEIRS: Final = (
     "<",
 )
 """Where files begin that are not a user's: this package, libraries, generated code."""
+T = TypeVar("T")
+TRIES: Final = 8
+"""So often whoever was refused asks, where one refusal must not count."""
 BACKOFF_S: Final = 0.01
 """After an error: so that an outage is not a flood of refusals."""
 
@@ -117,6 +120,18 @@ class Client:
         where = {"at": line_of(error)} if self._looks else {}
         self._recorder.write("fail" if sure else "info", op=op, error=words_of(error), **where)
         time.sleep(BACKOFF_S)
+
+
+def patiently(ask: Callable[[], T], again: Callable[[Exception], bool] = lambda _: True) -> T:
+    """Ask a few times: a store that refuses now and then has not lost what it holds."""
+    for _ in range(TRIES - 1):
+        try:
+            return ask()
+        except Exception as error:
+            if not again(error):
+                raise
+            time.sleep(BACKOFF_S)
+    return ask()
 
 
 def _append(surface: plain.Client, step: plan.Step) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -18,10 +17,9 @@ from holdfast.verify import tamper
 from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
+from holdfast.verify.workload.client import patiently
 
 EXAMPLES_MAX: Final = 3
-TRIES: Final = 8
-BACKOFF_S: Final = 0.01
 EXAMPLE_CHARS_MAX: Final = 300
 _TOOL_CALL: Final = {
     "id": "call_1",
@@ -110,16 +108,7 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
 
 def _append(surface: plain.Client, session: str, message: dict[str, Any]) -> None:
     """Append it; a store that says "not done" is asked again, a few times."""
-    for _ in range(TRIES - 1):
-        try:
-            surface.append(session, [message])
-        except Exception as error:
-            if not surface.is_definite(error):
-                raise
-            time.sleep(BACKOFF_S)
-        else:
-            return
-    surface.append(session, [message])
+    patiently(lambda: surface.append(session, [message]), surface.is_definite)
 
 
 def _forgets(surface: plain.Client, session: str) -> bool:
@@ -253,14 +242,10 @@ def _read(surface: plain.Client, session: str) -> plain.Read | None:
 
 def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
     """The session, or why it cannot be read: not once, a store may be busy for a moment."""
-    why = Exception("it was not asked")
-    for _ in range(TRIES):
-        try:
-            return surface.history(session)
-        except Exception as error:  # noqa: BLE001 - a user's store may raise anything
-            why = error
-            time.sleep(BACKOFF_S)
-    return why
+    try:
+        return patiently(lambda: surface.history(session))
+    except Exception as error:  # noqa: BLE001 - a user's store may raise anything
+        return error
 
 
 def _finding(
