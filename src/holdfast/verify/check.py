@@ -45,8 +45,11 @@ FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not
 """The faults that this release can cause, by the names of `--faults`."""
 _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
+_SCALE_MIN: Final = 0.1
 _LATE: Final = 4.0
 """A slow machine may take so many times as long as was meant; what is left then is unknown."""
+GRACE_S: Final = 120.0
+"""What has begun by then is given so long to end, and is then ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +182,11 @@ class _Run:
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
         self.deadline = time.monotonic() + _LATE * self.options.time_s
-        for scenario in self._chosen():
+        chosen = sorted(self._chosen(), key=lambda scenario: scenario.rank)
+        began = time.monotonic()
+        for done, scenario in enumerate(chosen):
             said = len(self.findings)
+            self._keep_pace(time.monotonic() - began, 1 - done / len(chosen))
             with self._stoppable():
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
@@ -192,6 +198,12 @@ class _Run:
         why = self.stopped or "none of these promises needs it, or its scenario failed"
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    def _keep_pace(self, passed_s: float, left: float) -> None:
+        """A slow store, or a busy machine, gets fewer rounds, not fewer scenarios."""
+        room_s = _LATE / 2 * self.options.time_s
+        slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
+        self.context.scale = self.options.scale * min(slower, 1.0)
 
     def _take_data(self) -> None:
         """A store that only says where its files are works on a directory of ours from now on."""
@@ -252,7 +264,7 @@ class _Run:
 
     def _outcome(self, scenario: Scenario, *, patient: bool) -> Outcome:
         """What it found; where it could not be run to its end, nothing is known."""
-        limit_s = max(self.deadline - time.monotonic(), 0.0) + self.options.time_s
+        limit_s = max(self.deadline - time.monotonic(), 0.0) + GRACE_S
         try:
             with watchdog(limit_s) as progress:
                 # What takes the time that it needs is watched from one step to the next.

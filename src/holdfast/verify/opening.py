@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import UsageError, VerifyError
@@ -21,8 +22,14 @@ _SESSION: Final = "holdfast-first-calls"
 _FIRST_CALLS: Final = (
     Step("append", _SESSION, ("first.0", "first.1")),
     Step("history", _SESSION),
+    Step("wait"),
     Step("forget", _SESSION),
 )
+_SECOND_CALLS: Final = (
+    Step("append", _SESSION, ("second.0", "second.1")),
+    Step("history", _SESSION),
+)
+_SECOND_OPEN_S: Final = 5.0
 _NEEDED: Final = ("append", "history")
 
 
@@ -53,15 +60,45 @@ def _first_calls(
 
     def over() -> bool:
         late = time.monotonic() - began > _GIVE_UP_S
-        return not client.alive or (late and bool(_refused(client, _TRIES_MIN)))
+        gave_up = late and bool(_refused(client, _TRIES_MIN))
+        return bool(client.waiting) or not client.alive or gave_up
 
     ended = clients.until(over, within_s=within_s)
     if words := _refused(client, _TRIES_MIN):
         raise UsageError(f"{shown}: {words}")
+    if client.waiting:
+        context.alone = _why_alone(context)
+        client.go()
+        ended = clients.until(lambda: not client.alive)
     if ended:  # one that died by itself is looked at by the scenarios
         return None
     asked = next(iter(client.open.values()), {"f": "close"})
     return f"the store hangs: {asked['f']}() did not return within {within_s:g} s"
+
+
+def _why_alone(context: ScenarioContext) -> str:
+    """Why a second process cannot write and read while the first has the store open; or nothing."""
+    bounds = replace(context.bounds, open_s=min(_SECOND_OPEN_S, context.bounds.open_s))
+    with ClientPool(
+        context.spec,
+        context.folder,
+        name="second",
+        seed=0,
+        bounds=bounds,
+        fork_server=context.fork_server,
+    ) as clients:
+        for second in clients.start(scripts=[_SECOND_CALLS], attempts=TRIES):
+            second.go()
+            ended = clients.until(lambda: not second.alive)  # noqa: B023 - awaited in this turn
+            words = _refused(second, _TRIES_MIN)
+            if ended and words is None:
+                return ""
+            return f"it serves one process at a time: {_first_line(words or 'a second one waits')}"
+        return f"it serves one process at a time: {_first_line(clients.trouble[0])}"
+
+
+def _first_line(words: str) -> str:
+    return words.partition("\n")[0]
 
 
 def _refused(client: ClientProcess, tries_min: int) -> str | None:

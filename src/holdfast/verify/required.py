@@ -34,7 +34,9 @@ def missing_evidence(
     yield from _no_error(findings)
     if not acknowledged:
         words = "no append was acknowledged, so nothing was promised"
-        kept = dict.fromkeys(f.promise for f in findings if f.verdict is Verdict.KEPT)
+        kept = dict.fromkeys(
+            f.promise for f in findings if f.verdict is Verdict.KEPT and not f.evidence.get("tried")
+        )
         yield from (Finding(promise, Verdict.UNKNOWN, words, "acks") for promise in kept)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import sqlite3
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.verify import Claims, NotClaimed, Target
@@ -71,6 +73,31 @@ class Brief(Sound):
         return time.time() - BRIEF_S, session
 
 
+class OneAtATime(Sound):
+    """Says no to a second process, as an embedded engine with a lock file does."""
+
+    def __init__(self, path: str) -> None:
+        self._lock = Path(f"{path}.lock").open("w")  # noqa: SIM115 - held until close()
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise TooBusy("another process has this database open") from None
+        super().__init__(path)
+
+    def close(self) -> None:
+        super().close()
+        self._lock.close()
+
+
+class OneAtATimeUnsynced(OneAtATime):
+    """The same, and it never waits for the disk."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.db.execute("PRAGMA synchronous=OFF")
+
+
 class CannotWrite(Sound):
     """A column is misspelt."""
 
@@ -98,6 +125,14 @@ def brief(engine: Engine) -> Target:
     target = _on(Brief, engine, ttl_s=BRIEF_S)
     claims = Claims(recallable=NotClaimed("no index"), exactly_once=NotClaimed("no keys"))
     return replace(target, claims=claims)
+
+
+def one_at_a_time(engine: Engine) -> Target:
+    return _on(OneAtATime, engine, definite=(TooBusy,))
+
+
+def one_unsynced(engine: Engine) -> Target:
+    return _on(OneAtATimeUnsynced, engine, definite=(TooBusy,))
 
 
 def cannot_write(engine: Engine) -> Target:

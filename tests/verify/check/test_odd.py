@@ -76,6 +76,7 @@ def test_a_scenario_that_does_not_end_is_ended_and_leaves_no_process(
 ):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (Endless(), CrashAtLine()))
     monkeypatch.setattr("holdfast.verify.watchdog.REPEAT_S", 1.0)
+    monkeypatch.setattr("holdfast.verify.check.GRACE_S", 1.0)
     start_engine("sqlite").close()  # the reaper, which stays as long as we do, is there from now on
     begin, before = time.monotonic(), set(tree(os.getpid()))
     result = run("sqlite", None, seed=1, time_s=1, promises=("durable",))
@@ -91,3 +92,27 @@ def test_a_refused_read_of_a_crash_state_is_no_loss(tmp_path: Path):
         client.append("s", [{"id": "1", "role": "user", "content": "here"}])
         seen = [reader._read(client, "s") for _ in range(20)]
     assert seen == [{"session": "s", "messages": ["1"]}] * 20
+
+
+def test_a_store_that_lets_no_second_process_in_is_judged_with_one():
+    promises = ("durable", "ordered", "atomic", "faithful", "loud")
+    asked = {**SOON, "time_s": 15, "require": "PROCESS", "promises": promises}
+    result = run(f"{ODD}:one_at_a_time", faults=("kill", "disk"), **asked)
+    verdicts = {promise: one.verdict for promise, one in result.promises.items()}
+    assert verdicts == dict.fromkeys(promises, Verdict.KEPT), tell(result)
+    assert "several at once (it serves one process at a time" in result.promises["ordered"].because
+
+
+@pytest.mark.usefixtures("can_cut")
+def test_and_with_one_its_power_is_cut():
+    result = run(f"{ODD}:one_unsynced", **SOON, faults=("power",), promises=("durable",))
+    assert "durable" in broken(result), tell(result)
+
+
+def test_who_loses_under_concurrency_is_then_judged_with_one_client():
+    result = run(
+        "lost_update", seed=1, time_s=12, faults=("kill",), promises=("durable", "ordered")
+    )
+    scenarios = result.promises["durable"].evidence["scenarios"]
+    assert "durable" in broken(result), tell(result)
+    assert scenarios["kill-clients"]["verdict"] == "kept", tell(result)

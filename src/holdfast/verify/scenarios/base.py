@@ -54,6 +54,8 @@ class Scenario:
     fault: str | None = None
     """Its name for `--faults`; None causes none."""
     tests: tuple[str, ...] = ()
+    rank = 50
+    """What usually finds most comes first; among equals the order of `SCENARIOS` holds."""
     patient = False
     """Where its fault is asked for by name, it takes the time that it needs."""
     aloud: bool = False
@@ -94,11 +96,18 @@ class ScenarioContext:
     """The faults that were asked for by name: they may take as long as there is time."""
     fork_server: ForkServer | None = None
     """Of which clients are forked; without one each is started."""
+    alone: str = ""
+    """Why there is one client at a time: the store lets no second process in, or loses messages
+    as soon as several write, so that nothing else could be seen."""
 
     @property
     def claimed(self) -> tuple[str, ...]:
         """The promises that the target makes."""
         return tuple(p for p in PROMISES if p not in self.about["not_claimed"])
+
+    def at_once(self, usual: int) -> int:
+        """So many clients at a time."""
+        return 1 if self.alone else usual
 
     def amount(self, usual: int) -> int:
         """So many, scaled to the time that there is."""

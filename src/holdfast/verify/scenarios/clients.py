@@ -23,6 +23,7 @@ class KillClients(Scenario):
     """SIGKILL processes in the middle of whatever they do, and read everything back."""
 
     name = "kill-clients"
+    rank = 2
     about = "processes are ended by SIGKILL in the middle of whatever they do"
     fault = "kill"
     tests = ("durable", "atomic")
@@ -37,8 +38,11 @@ class KillClients(Scenario):
         in_flight = 0
         with context.clients(self) as clients:
             # Those who come later are opened now: to start a process takes longer than to kill it.
-            waiting = clients.start(CLIENTS + kills, shape=shape)
-            working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
+            # Where there may be one only, it is opened when the one before it is dead.
+            at_once = context.at_once(CLIENTS)
+            lazy = bool(context.alone)
+            waiting = clients.start(at_once + kills, shape=shape, lazy=lazy)
+            working = [self._next(waiting) for _ in range(min(at_once, len(waiting)))]
             for number in range(min(kills, len(waiting))):
                 if not clients.until_acknowledged(chance.randint(5, 40)):
                     break
@@ -80,7 +84,7 @@ class PauseClient(Scenario):
     def run(self, context: ScenarioContext) -> Outcome:
         """Pause the first client inside an operation, several times."""
         with context.clients(self) as clients:
-            working = clients.start(3, shape=context.shape(self.name))
+            working = clients.start(context.at_once(3), shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(PAUSES if working else 0):

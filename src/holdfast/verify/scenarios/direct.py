@@ -16,6 +16,7 @@ class OddContent(Scenario):
     """Messages that a careless serializer changes."""
 
     name = "odd-content"
+    rank = 1
     about = "messages that a careless serializer changes go in, and must come out"
     tests = ("faithful",)
 

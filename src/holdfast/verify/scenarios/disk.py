@@ -28,6 +28,7 @@ class DiskFull(Scenario):
     """The processes may write no further byte, and then they may again."""
 
     name = "disk-full"
+    rank = 5
     about = "the disk is full, and then it has room again"
     fault = "disk"
     tests = ("durable", "loud")
@@ -45,7 +46,8 @@ class DiskFull(Scenario):
         """Fill, wait until every client has met it, release, wait until every one works again."""
         outages = Outages(self.name)
         with context.clients(self) as clients:
-            working = clients.start(self.clients, shape=context.shape(self.name))
+            at_once = context.at_once(self.clients)
+            working = clients.start(at_once, shape=context.shape(self.name))
             for client in working:
                 client.go()
             clients.until_acknowledged(context.amount(20))

@@ -60,7 +60,8 @@ class EngineFault(Scenario):
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
         with context.clients(self) as clients:
-            working = clients.start(self.clients, shape=context.shape(self.name))
+            at_once = context.at_once(self.clients)
+            working = clients.start(at_once, shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
@@ -107,6 +108,7 @@ class KillEngine(EngineFault):
     """SIGKILL the engine under load and start it again on the same data."""
 
     name = "kill-engine"
+    rank = 4
     about = "the engine is ended by SIGKILL under load, and started again"
     fault = "kill"
     power = Killable
@@ -208,7 +210,7 @@ class NetworkCut(Scenario):
         outages = Outages(self.name, silent=True)
         with Proxy(_engine(context).url) as proxy, context.clients(self) as clients:
             shape, through = context.shape(self.name), context.spec.at(proxy.url)
-            working = clients.start(CLIENTS, shape=shape, spec=through)
+            working = clients.start(context.at_once(CLIENTS), shape=shape, spec=through)
             for client in working:
                 client.go()
             for _ in range(ROUNDS if working else 0):
@@ -250,6 +252,8 @@ class NoConnections(Scenario):
         """It needs a server whose connections can be counted."""
         if context.engine is None or context.spec.embedded:
             return NO_SERVER
+        if context.alone:
+            return context.alone
         scheme = urlsplit(context.engine.url).scheme
         known = scheme in ("redis", "valkey", "postgres", "postgresql")
         return None if known else f"connections of {scheme} cannot be counted"
@@ -310,7 +314,7 @@ class LostAck(Scenario):
             return _NO_NETWORK
         if not context.shape(self.name).keyed:
             return "append() takes no key, so a lost answer cannot be asked for again"
-        return None
+        return context.alone or None
 
     def run(self, context: ScenarioContext) -> Outcome:
         """One append after another loses its answer, is looked for, and is sent again."""

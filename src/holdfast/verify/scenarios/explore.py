@@ -101,7 +101,8 @@ class PowerExplore(Scenario):
             bounds = replace(context.bounds, open_s=2 * context.bounds.open_s)
             with replace(context, bounds=bounds).clients(self, spec=spec) as clients:
                 clients.instruments += [recorder] if spec.embedded else []
-                for client in clients.start(CLIENTS, shape=context.shape(self.name)):
+                at_once = context.at_once(CLIENTS)
+                for client in clients.start(at_once, shape=context.shape(self.name)):
                     client.go()
                 clients.until_acknowledged(acks)
                 clients.stop()

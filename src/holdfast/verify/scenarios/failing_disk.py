@@ -75,7 +75,7 @@ class FailedSync(_DiskFault):
                 clients.instruments = instruments if spec.embedded else []
                 disk.aim(supply.directory)
                 supply.settle()
-                working = clients.start(CLIENTS, shape=shape)
+                working = clients.start(context.at_once(CLIENTS), shape=shape)
                 for client in working:
                     client.go()
                 clients.until_acknowledged(context.amount(30))
@@ -155,7 +155,7 @@ class FailedRead(_DiskFault):
                 if isinstance(engine, Restartable):
                     engine.restart()  # so that its memory is empty, too
                 clients.instruments = [disk] if spec.embedded else []
-                late = clients.start(CLIENTS, shape=shape, lazy=True)
+                late = clients.start(context.at_once(CLIENTS), shape=shape, lazy=True)
                 self._refuse(context, clients, engine, disk, late, outages)
                 clients.instruments = []
                 outcome = context.conclude(self, clients, "reads that failed")

@@ -63,6 +63,7 @@ class PowerCut(EngineFault):
     """Cut the power under load, several times; an own engine of the same kind stands for it."""
 
     name = "power-cut"
+    rank = 3
     about = "the power is cut under load, and comes back"
     fault = "power"
     tests = ("durable", "atomic")
@@ -117,10 +118,11 @@ class PowerCut(EngineFault):
             clients.instruments.extend(engine.instruments)
             # They open the store when it is their turn: what is open at a cut is dead after it.
             shape = context.shape(self.name)
-            waiting = clients.start(CLIENTS * self.rounds, shape=shape, lazy=True)
+            at_once = context.at_once(CLIENTS)
+            waiting = clients.start(at_once * self.rounds, shape=shape, lazy=True)
             before = files_of(engine.data_dir)
-            for _ in range(len(waiting) // CLIENTS):
-                working = [waiting.pop() for _ in range(CLIENTS)]
+            for _ in range(len(waiting) // at_once):
+                working = [waiting.pop() for _ in range(at_once)]
                 for client in working:
                     client.go()
                 clients.until_acknowledged(context.amount(40))
