@@ -108,6 +108,7 @@ class EngineDiskFull(DiskFull):
     """The engine may write no further: it refuses, or ends, and must not say that it was done."""
 
     name = "disk-full-engine"
+    rank = Scenario.rank
     about = "the engine's disk is full under load, and then it has room again"
     clients = 2
     at_once = True
