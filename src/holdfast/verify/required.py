@@ -34,10 +34,10 @@ def missing_evidence(
     yield from _no_error(findings)
     if not acknowledged:
         words = "no append was acknowledged, so nothing was promised"
-        kept = dict.fromkeys(
-            f.promise for f in findings if f.verdict is Verdict.KEPT and not f.evidence.get("tried")
-        )
-        yield from (Finding(promise, Verdict.UNKNOWN, words, "acks") for promise in kept)
+        kept = [f for f in findings if f.verdict is Verdict.KEPT]
+        tried = {f.promise for f in kept if f.evidence.get("tried")}  # a probe counts its own
+        rest = dict.fromkeys(f.promise for f in kept if f.promise not in tried)
+        yield from (Finding(promise, Verdict.UNKNOWN, words, "acks") for promise in rest)
 
 
 def strictly(context: ScenarioContext, findings: Sequence[Finding]) -> list[Finding]:
