@@ -183,5 +183,5 @@ def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest
 def test_a_power_cut_after_an_ack_that_was_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
     monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
-    result = run("never_synced", "durable")
+    result = run("never_synced", "durable", require="DISK")
     assert result.promises["durable"].verdict is Verdict.BROKEN, tell(result)
