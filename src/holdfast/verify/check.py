@@ -9,21 +9,30 @@ import secrets
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
 from holdfast.connection import connect, without_password
-from holdfast.errors import HoldfastError, UsageError, VerifyError, did_you_mean
-from holdfast.linux import file_system_of
+from holdfast.errors import (
+    FaultNotProven,
+    HoldfastError,
+    UsageError,
+    VerifyError,
+    did_you_mean,
+)
 from holdfast.model import Durability
 from holdfast.verify import guest
 from holdfast.verify import spec as names
+from holdfast.verify.data_link import DataLink
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.judge import Verdict
+from holdfast.verify.opening import open_target
 from holdfast.verify.promises import PROMISES
+from holdfast.verify.required import missing_evidence, strictly, tested_to
 from holdfast.verify.result import (
     CheckResult,
     FaultTally,
@@ -32,19 +41,22 @@ from holdfast.verify.result import (
     combine,
     overall,
 )
-from holdfast.verify.rundir import IN_MEMORY, scratch
+from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.clock import ClockExpiry
-from holdfast.verify.workload.client_pool import Bounds, ClientPool
-from holdfast.verify.workload.fork_server import open_fork_server
+from holdfast.verify.watchdog import Overdue, watchdog
+from holdfast.verify.workload.client_pool import Bounds
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
 """The faults that this release can cause, by the names of `--faults`."""
 _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
+_SCALE_MIN: Final = 0.1
 _LATE: Final = 4.0
 """A slow machine may take so many times as long as was meant; what is left then is unknown."""
+GRACE_S: Final = 120.0
+"""What has begun by then is given so long to end, and is then ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,14 +181,23 @@ class _Run:
     """Why the scenarios that are left are not run."""
     refused: list[tuple[Scenario, str]] = field(default_factory=list)
     """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
+    kept: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What is to be put right at the end."""
 
     def all(self) -> None:
         """Open the target, then every scenario that was asked for and is possible."""
         with self._stoppable():
-            self._open()
+            self.watcher.say("opening the store")
+            try:
+                self.stopped = open_target(self.context, self.options.shown)
+            finally:  # what it made there goes, also where the check ends here
+                self._take_data()
         self.deadline = time.monotonic() + _LATE * self.options.time_s
-        for scenario in self._chosen():
+        chosen = sorted(self._chosen(), key=lambda scenario: scenario.rank)
+        began = time.monotonic()
+        for done, scenario in enumerate(chosen):
             said = len(self.findings)
+            self._keep_pace(time.monotonic() - began, 1 - done / len(chosen))
             with self._stoppable():
                 self._one(scenario)
             if self.stopped is not None and len(self.findings) == said:
@@ -189,8 +210,26 @@ class _Run:
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
 
+    def _keep_pace(self, passed_s: float, left: float) -> None:
+        """A slow store, or a busy machine, gets fewer rounds, not fewer scenarios."""
+        room_s = _LATE / 2 * self.options.time_s
+        slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
+        self.context.scale = self.options.scale * min(slower, 1.0)
+
+    def _take_data(self) -> None:
+        """A store that only says where its files are works on a directory of ours from now on."""
+        data = self.context.about.get("data")
+        if data is None:
+            return
+        engine = self.kept.enter_context(start_engine("sqlite", storage="disk"))
+        view = names.view_of(engine)
+        self.kept.enter_context(DataLink(Path(data), Path(view.data_dir or "")))
+        self.context.engine = engine
+        self.context.spec = replace(self.context.spec, engine=view, data=data)
+
     def close(self) -> None:
-        """Leave no process behind."""
+        """Leave no process behind, and nobody's directory changed."""
+        self.kept.close()
         if self.context.fork_server is not None:
             self.context.fork_server.close()
 
@@ -201,25 +240,6 @@ class _Run:
             yield
         except KeyboardInterrupt:
             self.stopped = "stopped by Ctrl-C"
-
-    def _open(self) -> None:
-        """Learn what the target says of itself, from another process."""
-        self.watcher.say("opening the store")
-        context = self.context
-        with ClientPool(
-            context.spec, context.folder, name="opening", seed=0, bounds=context.bounds
-        ) as clients:
-            for client in clients.start(look=True):
-                client.stop()
-                context.about = client.ready or context.about
-                context.fork_server = open_fork_server(
-                    context.about.get("modules", []), context.folder
-                )
-                clients.until(lambda: not client.alive)  # noqa: B023 - awaited in this turn
-                return
-            if not clients.hung:
-                raise VerifyError(f"{self.options.shown}: {clients.trouble[0]}")
-            self.stopped = clients.trouble[0]
 
     def _chosen(self) -> Iterator[Scenario]:
         for scenario in SCENARIOS:
@@ -243,10 +263,7 @@ class _Run:
             return
         self.watcher.say(scenario.about)
         began = time.monotonic()
-        try:
-            outcome = scenario.run(self.context)
-        except VerifyError as error:
-            outcome = Outcome(self.context.unknown(scenario, f"{scenario.name}: {error}"))
+        outcome = self._outcome(scenario, patient=asked)
         if asked:
             self.deadline += time.monotonic() - began
         if outcome.left_out is not None:
@@ -255,6 +272,25 @@ class _Run:
         if outcome.hung and scenario.fault is None:
             self.stopped = "the store hangs: the rest was not tried"
         self._note(scenario, outcome)
+
+    def _outcome(self, scenario: Scenario, *, patient: bool) -> Outcome:
+        """What it found; where it could not be run to its end, nothing is known."""
+        limit_s = max(self.deadline - time.monotonic(), 0.0) + GRACE_S
+        try:
+            with watchdog(limit_s) as progress:
+                # What takes the time that it needs is watched from one step to the next.
+                context = self.context
+                if patient:
+                    say = context.say
+                    context = replace(context, say=lambda words: (progress(), say(words))[1])
+                return scenario.run(context)
+        except VerifyError as error:
+            missed = isinstance(error, FaultNotProven)
+            words = f"{scenario.name}: {error}"
+            return Outcome(self.context.unknown(scenario, words, not_landed=missed))
+        except Overdue:
+            self.stopped = f"{scenario.name} did not end within {limit_s:g} s, and was stopped"
+            return Outcome(self.context.unknown(scenario, self.stopped))
 
     def _note(self, scenario: Scenario, outcome: Outcome) -> None:
         self.findings += outcome.findings
@@ -288,7 +324,10 @@ def _result(run: _Run, took_s: float) -> CheckResult:
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
-    findings = [*run.findings, *_temporary(context.spec), *_below(context)]
+    counts = add_counts([dict.fromkeys(("acknowledged", "read_back", "lost"), 0), *run.counts])
+    found = strictly(context, run.findings)
+    missing = missing_evidence(context, found, options.wanted_faults, counts["acknowledged"])
+    findings = [*missing, *found]  # of several unknowns, what to do about it is said first
     promises = combine(options.promises, context.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=context.about["name"] or options.shown,
@@ -296,34 +335,12 @@ def _result(run: _Run, took_s: float) -> CheckResult:
         verdict=overall(promises),
         promises=promises,
         faults=dict(context.tallies),
-        counts=add_counts(run.counts) or {"acknowledged": 0, "read_back": 0, "lost": 0},
+        counts=counts,
         environment=_environment(context, took_s),
         repeat=options.command,
+        not_asked=tuple(p for p in PROMISES if p not in options.promises),
+        tested_to=tested_to(context, found).name,
     )
-
-
-def _below(context: ScenarioContext) -> Iterator[Finding]:
-    """Acks that name less than is required cannot be called durable, even if nothing was lost."""
-    level = context.about.get("level")
-    if level is not None and Durability[level] < context.require:
-        yield Finding(
-            "durable",
-            Verdict.UNKNOWN,
-            f"its acks promise {level} only, and {context.require.name} is required: no loss was "
-            "seen under the faults that were caused, and another fault may show one",
-            "level",
-            {"level": level, "required": context.require.name},
-        )
-
-
-def _temporary(spec: names.TargetSpec) -> Iterator[Finding]:
-    """Whatever an ack says, data in memory do not outlive the power."""
-    place = spec.place
-    kind = "unknown" if place is None else file_system_of(place)
-    if kind in IN_MEMORY:
-        words = f"its data are on temporary storage ({kind}): a power loss leaves nothing of them"
-        evidence = {"file_system": kind, "place": str(place)}
-        yield Finding("durable", Verdict.UNKNOWN, words, "storage", evidence)
 
 
 def machine(took_s: float) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Finding:
     scenario: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     anomalies: tuple[Mapping[str, Any], ...] = ()
+    not_landed: bool = False
+    """Unknown only because the fault of this scenario did not land: others may still speak."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,10 @@ class CheckResult:
     """The level that every ack is held to, where there are `rows`."""
     rows: tuple[Mapping[str, Any], ...] = ()
     """Of a durability card: a configuration under a fault each, and what that lost."""
+    not_asked: tuple[str, ...] = ()
+    """The promises that were left out of this check (`--promises`)."""
+    tested_to: str = ""
+    """The level up to which acks were seen to survive."""
 
     @property
     def exit_code(self) -> int:
@@ -81,11 +87,17 @@ class CheckResult:
             "target": self.target,
             "seed": self.seed,
             "verdict": str(self.verdict),
-            "promises": {name: _promise_json(one) for name, one in self.promises.items()},
+            "promises": {
+                name: _promise_json(one)
+                | ({"tested_to": self.tested_to} if name == "durable" and self.tested_to else {})
+                for name, one in self.promises.items()
+            },
             "faults": {name: _fault_json(tally) for name, tally in self.faults.items()},
             "counts": dict(self.counts),
             "environment": dict(self.environment),
             "repeat": self.repeat,
+            "asked": list(self.promises),
+            "not_asked": list(self.not_asked),
             **(card if self.rows else {}),
         }
 
@@ -104,12 +116,17 @@ def combine(
     return {
         promise: PromiseResult(Verdict.NOT_CLAIMED, not_claimed[promise])
         if promise in not_claimed and promise not in ALWAYS_JUDGED
-        else _less(
-            _worst([finding for finding in every if finding.promise == promise]),
-            (left_out or {}).get(promise, []),
-        )
+        else _judged([f for f in every if f.promise == promise], (left_out or {}).get(promise, []))
         for promise in promises
     }
+
+
+def _judged(findings: list[Finding], left_out: list[str]) -> PromiseResult:
+    """The worst of those whose fault landed; the others say only what they did not test."""
+    missed = [finding for finding in findings if finding.not_landed]
+    landed = [finding for finding in findings if not finding.not_landed]
+    words = [f"{finding.scenario} ({finding.because})" for finding in missed]
+    return _less(_worst(landed or missed), [*left_out, *words])
 
 
 def _less(one: PromiseResult, left_out: list[str]) -> PromiseResult:

@@ -66,6 +66,8 @@ class TargetSpec:
     """For our own stores: the time to live that they are opened with."""
     use_async: bool = False
     """For our own stores: through their async API."""
+    data: str | None = None
+    """The name under which a store without an engine finds its files, wherever they are now."""
 
     @property
     def is_holdfast(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
@@ -52,6 +53,9 @@ class Target:
     open: Callable[[], Any]
     engine: Engine | None = None
     """A running one. Without it, tests that would kill or cut it say that they could not run."""
+    data: str | Path | None = None
+    """Where a store without an engine keeps its files: an empty directory of its own, in which
+    its power is cut and its disk fails. While it is checked the name is a link."""
     claims: Claims = field(default_factory=Claims)
     """What it promises; everything, unless it says `NotClaimed`."""
     name: str = ""
@@ -77,3 +81,5 @@ class Target:
     def __post_init__(self) -> None:
         if not callable(self.open):
             raise UsageError("Target(open=…) needs a function that opens the store")
+        if self.data is not None and self.engine is not None:
+            raise UsageError("Target(data=…) is for a store without an engine")

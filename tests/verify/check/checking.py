@@ -26,7 +26,7 @@ class Notes:
 
 
 def run(name: str, engine: str | None = "sqlite", **asked: Any) -> CheckResult:
-    target = f"{STORES}:{name}" if engine else name
+    target = f"{STORES}:{name}" if engine and ":" not in name else name
     return check(CheckOptions(target=target, engine=engine, **asked), Notes())
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.engines import Engine
+from tests.verify.check.bare_stores import Swallows
 from tests.verify.check.stores import Sound
 
 CLAIMS = Claims(
@@ -97,3 +98,4 @@ def _target(kind: Callable[[str], Any]) -> Callable[[Engine], Target]:
 tries_again = _target(TriesAgain)
 shrugs_at_sync = _target(ShrugsAtSync)
 empty_if_unreadable = _target(EmptyIfUnreadable)
+swallows = _target(Swallows)

@@ -36,7 +36,7 @@ def test_a_policy_that_is_changed_at_a_restart_and_loses_is_told_with_its_cause(
 @pytest.mark.parametrize("target", ["redis", "postgres"])
 def test_a_change_between_sound_policies_loses_nothing(target: str):
     result = run(
-        target, None, seed=3, promises=("durable",), faults=("restart",), time_s=15
+        target, None, seed=3, promises=("durable",), faults=("restart",), time_s=15, require="MEMORY"
     )  # fmt: skip
     assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
     found = result.promises["durable"].evidence["scenarios"]
@@ -45,7 +45,8 @@ def test_a_change_between_sound_policies_loses_nothing(target: str):
 
 
 def test_records_of_redis_are_read_by_valkey():
-    result = run("valkey", None, seed=3, promises=("durable",), faults=("upgrade",), time_s=15)
+    asked = {"seed": 3, "promises": ("durable",), "faults": ("upgrade",), "time_s": 15}
+    result = run("valkey", None, require="MEMORY", **asked)
     assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
     assert "redis 7" in result.promises["durable"].because
     assert "to valkey 9" in result.promises["durable"].because

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
+from holdfast.verify.scenarios.disk import DiskFull
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.outage import swallowed
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play
 
@@ -47,6 +51,35 @@ def test_an_unreadable_memory_that_is_called_empty_is_caught():
     found = play(FailedRead(), f"{STORES}:empty_if_unreadable", "sqlite").of("loud")
     assert found.verdict is Verdict.BROKEN, found
     assert "instead of an error" in found.because
+
+
+def test_an_ack_of_what_a_full_disk_refused_is_a_swallowed_error():
+    with start_engine("sqlite", storage="disk") as engine:
+        found = play(DiskFull(), f"{STORES}:swallows", "sqlite", scale=0.2, engine=engine)
+    assert found.of("loud").verdict is Verdict.BROKEN, found.findings
+    assert "while the disk was full" in found.of("loud").because
+
+
+def test_what_an_engine_had_while_its_disk_was_full_and_lost_later_was_not_swallowed():
+    ids, other = ["m.0"], ["m.1"]
+    told = [
+        _asked(1, 10, "append", messages=ids), _told(1, 12),
+        _asked(2, 13, "history"), _told(2, 14, messages=ids),
+        _asked(3, 15, "append", messages=other), _told(3, 16),
+        _asked(4, 17, "history", limit=1), _told(4, 18, messages=ids),
+        _asked(5, 30, "history"), _told(5, 31, messages=[]),
+    ]  # fmt: skip
+    assert swallowed(told, 5, 20, at_once=True) == []
+    assert swallowed(told, 5, 20, at_once=False) == [3]
+    assert swallowed([*told, _asked(6, 40, "forget")], 5, 20, at_once=False) == []
+
+
+def _asked(op: int, time_ns: int, f: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "invoke", "op": op, "time_ns": time_ns, "f": f, "session": "s", **fields}
+
+
+def _told(op: int, time_ns: int, **fields: Any) -> dict[str, Any]:
+    return {"type": "ok", "op": op, "time_ns": time_ns, **fields}
 
 
 def test_data_on_temporary_storage_are_named_and_never_called_durable():

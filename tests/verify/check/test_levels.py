@@ -24,7 +24,7 @@ def test_a_level_below_what_is_required_is_never_called_kept():
 
 
 def test_a_policy_that_syncs_before_it_answers_is_kept():
-    result = run("redis", None, config="aof-always", **KILL)
+    result = run("redis", None, config="aof-always", require="PROCESS", **KILL)
     assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
     assert result.counts["lost"] == 0
 

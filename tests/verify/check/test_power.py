@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.errors import VerifyError
 from holdfast.pytest_plugin import EngineFactory
+from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
-from holdfast.verify.scenarios import power
+from holdfast.verify.scenarios import ScenarioContext, power
+from holdfast.verify.spec import TargetSpec, view_of
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from tests.verify.check.checking import broken, run, tell
 
 pytestmark = pytest.mark.usefixtures("can_cut")
@@ -82,3 +86,17 @@ def test_an_engine_that_does_not_come_back_has_lost_everything(
     assert "pg_control" in str(gone.value)
     outcome = power.PowerCut()._lost_all(gone.value)
     assert [(f.promise, f.verdict) for f in outcome.findings] == [("durable", Verdict.BROKEN)]
+
+
+def test_what_was_acknowledged_after_the_instant_of_the_cut_is_owed_by_nobody(tmp_path: Path):
+    cut = power.PowerCut()
+    cut._cuts = power._Cuts()
+    with start_engine("redis", power="best") as engine:
+        spec, bounds = TargetSpec("redis", engine=view_of(engine)), Bounds()
+        context = ScenarioContext(
+            spec=spec, engine=engine, seed=1, folder=tmp_path, bounds=bounds, scale=1.0,
+            about={"not_claimed": {}}, say=lambda _: None,
+        )  # fmt: skip
+        with ClientPool(spec, tmp_path, name="cut", seed=1, bounds=bounds) as clients:
+            began_ns, evidence, _ = cut.strike(context, clients, lambda: True)
+            assert began_ns == evidence.facts["at_ns"] < clients.faults[-1].time_ns

@@ -19,6 +19,7 @@ from holdfast.verify.check import CheckOptions
 from holdfast.verify.faults import tree
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of
+from tests.verify.check import odd_stores
 from tests.verify.check.checking import STORES, run, tell
 from tests.waiting import wait_until
 
@@ -72,6 +73,31 @@ def test_a_store_that_dies_in_an_append_is_never_called_kept():
 def test_a_target_that_cannot_be_opened_is_the_kits_failure(name: str, words: str):
     with pytest.raises(VerifyError, match=words):
         run(name, time_s=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cannot_write", r"append\(\) raised OperationalError: .*boddy"),
+        ("cannot_read", r"history\(\) raised TypeError: .*limits"),
+    ],
+)
+def test_a_target_whose_first_calls_all_raise_ends_the_check_with_its_line(name: str, words: str):
+    begin = time.monotonic()
+    with pytest.raises(UsageError, match=words) as refused:
+        run(f"tests.verify.check.odd_stores:{name}", seed=1)
+    text = Path(odd_stores.__file__).read_text("utf-8").splitlines()
+    place, _, source = str(refused.value).partition("odd_stores.py:")[2].partition(", in ")
+    assert text[int(place) - 1].strip() in source
+    assert time.monotonic() - begin < 30 * 4 / 2  # far from the time that was asked for
+
+
+def test_the_command_exits_with_2_where_the_first_calls_all_raise():
+    with command("tests.verify.check.odd_stores:cannot_write", "--engine", "sqlite") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "no column named boddy" in err
+    assert "Traceback" not in err
 
 
 def test_the_command_exits_with_4_where_the_target_cannot_be_imported():
@@ -157,7 +183,7 @@ def test_the_command_prints_a_scorecard_and_writes_the_result(tmp_path: Path):
     assert "✓ kept" in out
     assert "holdfast check sqlite --promises ordered,faithful,recallable --time 8 --seed 9" in out
     assert out.endswith(f"The report: {page}\n")
-    assert "Every promise that it makes was kept." in page.read_text("utf-8")
+    assert "3 promises asked, kept; 9 not asked." in page.read_text("utf-8")
     assert set(tmp_path.iterdir()) == {file, page}
     assert err == ""  # quiet where it is no terminal
     result = json.loads(file.read_text())
@@ -197,7 +223,8 @@ def test_a_broken_store_is_told_with_its_witness_and_exit_1(tmp_path: Path):
 
 def test_a_fault_that_landed_in_one_scenario_is_not_unknown_because_of_another():
     # SQLite has no server to kill; its clients were.
-    result = run("sqlite", None, seed=1, faults=("kill",), promises=("durable",), time_s=5)
+    asked = {"faults": ("kill",), "promises": ("durable",), "require": "PROCESS"}
+    result = run("sqlite", None, seed=1, time_s=5, **asked)
     assert result.faults["kill"].landed > 0
     assert result.exit_code == 0, tell(result)
 

@@ -154,6 +154,15 @@ def test_a_process_that_ignores_the_preload_is_noticed(supply: ShimSupply):
         stranger.end()
 
 
+def test_who_was_not_ended_with_the_power_is_named_and_works_again(
+    supply: ShimSupply, worker: Worker
+):
+    worker.say("a = os.open('a', os.O_RDWR | os.O_CREAT)")
+    with pytest.raises(FaultNotProven, match=f"process {worker.process.pid} still runs"):
+        supply.cut(lambda: None)
+    worker.say("os.write(a, b'later'); os.fsync(a)")
+
+
 def lost_of_sqlite(supply: ShimSupply, journal: str, level: str) -> int:
     """Rows that were acknowledged before the cut and are not there after it."""
     path = str(supply.directory / f"{journal}.db")

@@ -30,6 +30,7 @@ def run(
     engine: str = "sqlite",
     faults: tuple[str, ...] = ("crash-at-line",),
     time_s: float = 10,
+    require: str = "PROCESS",
 ) -> CheckResult:
     options = CheckOptions(
         target=(name if ":" in name else f"{STORES}:{name}") if engine == "sqlite" else engine,
@@ -38,6 +39,7 @@ def run(
         faults=faults,
         seed=3,
         time_s=time_s,
+        require=require,
     )
     return check(options, Notes())
 
@@ -60,6 +62,14 @@ def guilty(result: CheckResult, promise: str = "atomic") -> set[int]:
     found = [re.match(r"stores\.py:(\d+)", line) for line in said]
     assert all(found), said
     return {int(match[1]) for match in found if match}
+
+
+def keeps_all_but_loud(result: CheckResult) -> bool:
+    """Nobody met an error, which a crash at a line does not provoke: of `loud` that is too little."""
+    verdicts = {promise: one.verdict for promise, one in result.promises.items()}
+    loud = result.promises["loud"].evidence["scenarios"]["crash-at-line"]["verdict"]
+    others = dict.fromkeys(verdicts, Verdict.KEPT) | {"loud": Verdict.UNKNOWN}
+    return loud == "kept" and verdicts == others
 
 
 def test_a_turn_in_two_commits_is_caught_at_exactly_the_lines_between_them():
@@ -92,7 +102,7 @@ def test_the_thread_of_an_async_store_is_crashed_in_too():
 
 def test_a_sound_store_raises_no_alarm_and_every_crash_is_proven():
     result = run("one_commit", "atomic", "durable", "loud")
-    assert result.verdict is Verdict.KEPT, tell(result)
+    assert keeps_all_but_loud(result), tell(result)
     evidence = result.promises["atomic"].evidence["scenarios"]["crash-at-line"]
     assert evidence["explored"] == evidence["points"] == result.faults["crash-at-line"].landed
     lines = lines_between(stores.OneCommit.append, "with self.db", "INSERT")
@@ -133,7 +143,7 @@ def test_where_no_line_is_seen_nothing_is_called_kept():
 
 def test_our_store_survives_a_crash_at_every_line_of_its_sqlite_part():
     result = run("our_own", "durable", "atomic", "exactly-once", "forgotten", "loud")
-    assert result.verdict is Verdict.KEPT, tell(result)
+    assert keeps_all_but_loud(result), tell(result)
     evidence = result.promises["atomic"].evidence["scenarios"]["crash-at-line"]
     assert evidence["points"] > 100
     assert evidence["explored"] >= 0.9 * evidence["points"]
@@ -162,7 +172,8 @@ def test_the_engine_dies_at_lines_of_our_store(engine: str, monkeypatch: pytest.
 def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
     monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
-    result = run("our_own", "durable", "atomic", "exactly-once", engine=engine)
+    asked = ("durable", "atomic", "exactly-once")
+    result = run("our_own", *asked, engine=engine, require="DISK")
     assert result.verdict is Verdict.KEPT, tell(result)
     seen = result.faults["crash-at-line"].seen
     assert sum("the disk (block) went away" in each for each in seen) == 8, seen
@@ -172,5 +183,5 @@ def test_the_power_is_cut_at_lines_of_our_store(engine: str, monkeypatch: pytest
 def test_a_power_cut_after_an_ack_that_was_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (PowerAtLine(),))
     monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
-    result = run("never_synced", "durable")
+    result = run("never_synced", "durable", require="DISK")
     assert result.promises["durable"].verdict is Verdict.BROKEN, tell(result)

@@ -15,6 +15,7 @@ from holdfast.errors import FaultNotProven, UsageError, VerifyError
 from holdfast.verify import power
 from holdfast.verify.power import kernel, open_supply
 from holdfast.verify.power.block import BlockSupply
+from tests.conftest import cut_or_skip
 from tests.waiting import wait_until
 
 PAGE = kernel.PAGE_BYTES
@@ -242,3 +243,16 @@ def test_where_no_mechanism_works_every_reason_is_told(monkeypatch: pytest.Monke
         open_supply()
     with pytest.raises(UsageError, match="no way 'axe'.*best, block"):
         open_supply("axe")
+
+
+def test_a_cut_that_drops_nothing_fails_the_tests_and_skips_none():
+    def drops_nothing() -> BlockSupply:
+        raise FaultNotProven("power cut: a file that was not synced survived a cut")
+
+    def not_allowed() -> BlockSupply:
+        raise VerifyError("the power cut by a block device needs root")
+
+    with pytest.raises(FaultNotProven):
+        cut_or_skip(drops_nothing)
+    with pytest.raises(pytest.skip.Exception, match="needs root"):
+        cut_or_skip(not_allowed)

@@ -60,6 +60,11 @@ CONFIGS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
 }
 
 
+def without_replica(config: str) -> str:
+    """The configuration of the primary alone: what strikes a disk strikes one engine's."""
+    return "default" if config == "replica" else config
+
+
 def settings_of(kind: str, config: str, extra: Mapping[str, str]) -> dict[str, str]:
     """The settings of a named configuration, with the caller's own over them."""
     known = CONFIGS[kind]

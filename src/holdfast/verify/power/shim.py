@@ -108,9 +108,12 @@ class ShimSupply(Block):
         self._see_all()
         self._words[_CUT] = 1
         at_ns = time.monotonic_ns()
-        end()
-        dropped = self._bring_back()
-        self._words[_CUT] = 0
+        try:
+            end()
+            self._check_ended()
+            dropped = self._bring_back()
+        finally:
+            self._words[_CUT] = 0
         self.settle()
         took_ms = (time.monotonic() - began) * 1000
         return Evidence(
@@ -192,6 +195,14 @@ class ShimSupply(Block):
         for pid in users_of(self.directory):
             if pid != os.getpid():
                 _check_process(pid, str(self.directory.resolve()))
+
+    def _check_ended(self) -> None:
+        """Whoever is still there waits in a sync and has the lock, which we would wait for."""
+        left = [pid for pid in users_of(self.directory) if pid != os.getpid()]
+        if left:
+            raise FaultNotProven(
+                f"power cut (shim): process {left[0]} still runs on the disk whose power is cut"
+            )
 
     def _bring_back(self) -> int:
         """Make the directory what reached the disk; how many bytes did not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,9 +87,18 @@ def show(result: CheckResult, *, quiet: bool = False) -> None:
     if not result.rows and not quiet:
         console.print(f"{_faults(result)}\n{_counts(result)}\n")
     verdict = str(result.verdict)
-    closing = (card.CLOSING if result.rows else CLOSING)[verdict]
+    closing = card.CLOSING[verdict] if result.rows else closing_of(result.to_json())
     console.print(f"{verdict}: {closing}", style=COLOURS[verdict])
     console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
+
+
+def closing_of(result: Mapping[str, Any]) -> str:
+    """The sentence at the end; of some of the promises, how many were asked about."""
+    verdict, left = result["verdict"], len(result.get("not_asked", ()))
+    asked = len(result["promises"])
+    noun = "promise" if asked == 1 else "promises"
+    part = f"{asked} {noun} asked, {verdict}; {left} not asked."
+    return part if left else CLOSING.get(verdict, verdict)
 
 
 def _scorecard(result: CheckResult) -> Any:

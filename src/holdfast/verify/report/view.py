@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
-from holdfast.verify.report.terminal import CLOSING
+from holdfast.verify.report.terminal import CLOSING, closing_of
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
@@ -58,7 +58,7 @@ def page(result: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "target": info["target"],
         "verdict": info["verdict"],
-        "headline": _headline(info["verdict"], rows),
+        "headline": _headline(info, rows),
         "where": _where(info["environment"]),
         "seed": info["seed"],
         "repeat": info.get("repeat", ""),
@@ -75,14 +75,15 @@ def page(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _headline(verdict: str, rows: list[dict[str, Any]]) -> str:
+def _headline(info: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
+    verdict = info["verdict"]
     count = Counter(row["verdict"] for row in rows)
     claimed = len(rows) - count["not claimed"]
     if verdict == "broken":
         return f"It broke {count['broken']} of {claimed} promises."
     if verdict == "unknown" and count["kept"]:
         return f"{CLOSING['unknown']} {count['kept']} of {claimed} promises were seen kept."
-    return CLOSING.get(verdict, verdict)
+    return closing_of(info)
 
 
 def _where(environment: Mapping[str, Any]) -> str:

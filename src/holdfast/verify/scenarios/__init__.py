@@ -4,7 +4,7 @@ from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
 from holdfast.verify.scenarios.clients import KillClients, PauseClient
 from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
-from holdfast.verify.scenarios.crash_at_line import CrashAtLine, EngineAtLine
+from holdfast.verify.scenarios.crash_at_line import CrashAtLine
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
 from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.engine import (
@@ -14,6 +14,7 @@ from holdfast.verify.scenarios.engine import (
     PauseEngine,
     RestartEngine,
 )
+from holdfast.verify.scenarios.engine_lines import EngineAtLine
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession

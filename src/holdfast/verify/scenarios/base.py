@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import JUDGED, Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.promises import PROMISES
@@ -25,6 +26,10 @@ AT_ONCE: Final = 6
 """So many threads or tasks share one store, where they may."""
 CROWD: Final = 16
 """The same where a group commit is to have groups."""
+TTL_ERROR_S: Final = 0.3
+"""How far the engine's clock and ours may be apart, and how late it may look at it."""
+TTL_S_LONG: Final = 600.0
+"""What lives so long does not expire while a scenario is under way."""
 _UNTESTED: Final[Mapping[str, str]] = {
     "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
     "forgotten": "no forget was acknowledged",
@@ -54,10 +59,16 @@ class Scenario:
     fault: str | None = None
     """Its name for `--faults`; None causes none."""
     tests: tuple[str, ...] = ()
+    rank = 50
+    """What usually finds most comes first; among equals the order of `SCENARIOS` holds."""
     patient = False
     """Where its fault is asked for by name, it takes the time that it needs."""
     aloud: bool = False
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
+    survived: Durability = Durability.MEMORY
+    """What an ack has survived where this scenario says that `durable` was kept."""
+    upon_clients = False
+    """Its fault strikes the clients: of a server, which lives on, it says nothing."""
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """Why it cannot be run on this target, or None."""
@@ -90,11 +101,18 @@ class ScenarioContext:
     """The faults that were asked for by name: they may take as long as there is time."""
     fork_server: ForkServer | None = None
     """Of which clients are forked; without one each is started."""
+    alone: str = ""
+    """Why there is one client at a time: the store lets no second process in, or loses messages
+    as soon as several write, so that nothing else could be seen."""
 
     @property
     def claimed(self) -> tuple[str, ...]:
         """The promises that the target makes."""
         return tuple(p for p in PROMISES if p not in self.about["not_claimed"])
+
+    def at_once(self, usual: int) -> int:
+        """So many clients at a time."""
+        return 1 if self.alone else usual
 
     def amount(self, usual: int) -> int:
         """So many, scaled to the time that there is."""
@@ -125,7 +143,7 @@ class ScenarioContext:
         As a service is: group commit, pools and shared connections are at work in nothing else. Of
         our own stores these use the async API and the sync one in turn.
         """
-        many = count // 2 if self.about.get("many") else 0
+        many = count // 2 if self.about.get("many") and not self.alone else 0
         by_async = many - many // 2 if self.spec.is_holdfast else 0
         spec = job.pop("spec", None) or clients.spec
         started = clients.start(count - many, spec=spec, **job)
@@ -156,7 +174,8 @@ class ScenarioContext:
         """
         like = self.spec.engine
         if like is not None and like.kind != "sqlite":
-            wanted = {"config": like.config, "version": like.version, **wanted}
+            config = without_replica(like.config)
+            wanted = {"config": config, "version": like.version, **wanted}
         engine = start_engine("sqlite" if like is None else like.kind, **wanted)
         return engine, replace(self.spec, engine=view_of(engine))
 
@@ -185,16 +204,27 @@ class ScenarioContext:
         clients.read_all()
         path = self.folder / f"{scenario.name}.jsonl"
         name = self.about["name"] or self.spec.name
-        clients.write(path, Header(name, claims=self.claimed, **(header or {})))
+        clients.write(path, Header(name, claims=self.claimed, **(header or self._lifetime())))
         history = read_history(path)
         result = judge(history)
         findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]
         counts = counts_of(result)
         return Outcome(findings, [counts], clients.hung)
 
-    def unknown(self, scenario: Scenario, because: str) -> list[Finding]:
+    def _lifetime(self) -> dict[str, Any]:
+        """Of a target whose sessions are short-lived: they may be over before they are read."""
+        ttl_s = self.about.get("ttl_s")
+        short = ttl_s is not None and ttl_s < TTL_S_LONG and "expiring" in self.claimed
+        return {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S} if short else {}
+
+    def unknown(
+        self, scenario: Scenario, because: str, *, not_landed: bool = False
+    ) -> list[Finding]:
         """Nothing can be said of what this scenario tests."""
-        return [Finding(p, Verdict.UNKNOWN, because, scenario.name) for p in scenario.tests]
+        return [
+            Finding(p, Verdict.UNKNOWN, because, scenario.name, not_landed=not_landed)
+            for p in scenario.tests
+        ]
 
 
 def counts_of(result: JudgeResult) -> dict[str, int]:
@@ -267,6 +297,9 @@ def _tested(
         verdict = result.promises[promise]
         if clients.trouble and verdict is not Verdict.NOT_CLAIMED:
             yield Finding(promise, Verdict.UNKNOWN, clients.trouble[0], scenario.name, evidence)
+        elif clients.missed and verdict is not Verdict.NOT_CLAIMED:
+            words = f"{scenario.name}: {clients.missed}"
+            yield Finding(promise, Verdict.UNKNOWN, words, scenario.name, evidence, not_landed=True)
         elif verdict is Verdict.KEPT:
             how = result.weakened.get(promise)
             words = kept if how is None else f"{kept} ({how})"

@@ -6,6 +6,7 @@ import random
 from typing import Final
 
 from holdfast.errors import FaultNotProven
+from holdfast.model import Durability
 from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload.client_pool import ClientPool
@@ -22,9 +23,12 @@ class KillClients(Scenario):
     """SIGKILL processes in the middle of whatever they do, and read everything back."""
 
     name = "kill-clients"
+    rank = 2
     about = "processes are ended by SIGKILL in the middle of whatever they do"
     fault = "kill"
     tests = ("durable", "atomic")
+    survived = Durability.PROCESS
+    upon_clients = True
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Kill one after another; each is replaced by a new one."""
@@ -34,9 +38,12 @@ class KillClients(Scenario):
         in_flight = 0
         with context.clients(self) as clients:
             # Those who come later are opened now: to start a process takes longer than to kill it.
-            waiting = context.start_mixed(clients, CLIENTS + kills, shape=shape)
+            # Where there may be one only, it is opened when the one before it is dead.
+            at_once = context.at_once(CLIENTS)
+            lazy = bool(context.alone)
+            waiting = context.start_mixed(clients, at_once + kills, shape=shape, lazy=lazy)
             random.Random(context.seed).shuffle(waiting)  # noqa: S311 - as above
-            working = [self._next(waiting) for _ in range(min(CLIENTS, len(waiting)))]
+            working = [self._next(waiting) for _ in range(min(at_once, len(waiting)))]
             for number in range(min(kills, len(waiting))):
                 if not clients.until_acknowledged(chance.randint(5, 40)):
                     break
@@ -45,8 +52,8 @@ class KillClients(Scenario):
                 )
                 context.say(f"{self.about}: {number + 1} of {kills}")
                 working.append(self._next(waiting))
-            if not in_flight and not clients.trouble:
-                clients.trouble.append("no SIGKILL met a client in the middle of an operation")
+            if not in_flight:
+                clients.missed = "no SIGKILL met a client in the middle of an operation"
             killed = sum(client.killed for client in clients.processes)
             kept = f"{killed} SIGKILLs, {in_flight} in the middle of an operation"
             return context.conclude(self, clients, kept)
@@ -78,7 +85,7 @@ class PauseClient(Scenario):
     def run(self, context: ScenarioContext) -> Outcome:
         """Pause the first client inside an operation, several times."""
         with context.clients(self) as clients:
-            working = clients.start(3, shape=context.shape(self.name))
+            working = clients.start(context.at_once(3), shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(PAUSES if working else 0):

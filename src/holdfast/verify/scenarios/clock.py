@@ -92,7 +92,7 @@ class ClockDrift(_Clocks):
         """Where the clients are the engine, what expires would expire by either clock."""
         if context.spec.embedded and context.about["ttl_s"] is not None:
             return "its sessions expire by the very clocks that would drift"
-        return super().reason_not(context)
+        return context.alone or super().reason_not(context)
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Both hosts work on the same sessions, before and after the step."""

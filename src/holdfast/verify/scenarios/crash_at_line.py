@@ -1,4 +1,4 @@
-"""A crash at every line of the store: of the application, or of its engine."""
+"""A crash at every line of the store: the application ends there."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
-from holdfast.verify.engines import Engine, Evidence, Killable
-from holdfast.verify.faults.engine import kill
 from holdfast.verify.history import Event
 from holdfast.verify.judge import Verdict
 from holdfast.verify.lines import Code, Point
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.crash_plans import CrashPlan, Visit, crash_plan, why_stuck
+from holdfast.verify.scenarios.crash_plans import (
+    CrashPlan,
+    Visit,
+    crash_plan,
+    steps_again,
+    why_stuck,
+)
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.task_server import ASIDE, Task
 
@@ -33,13 +38,13 @@ TRIES: Final = 3
 """A line that threads pass in another order is tried so often."""
 MISSED_MAX: Final = 0.1
 """Where more than this part of the points is not reached again, nothing is said."""
+AGAIN_MAX: Final = 8
+"""So often whoever was refused asks again."""
 AHEAD: Final = 8
 STUCK_MAX: Final = 3
 """A store that did not come back so often is not crashed further."""
 NAMED_MAX: Final = 5
 OPS_PER_TASK: Final = 100
-ANSWER_S: Final = 2.0
-"""So long an operation has to notice that its engine is gone, before that comes back."""
 _SAYS: Final = {
     "torn": "tear a turn",
     "lost": "lose what was {known}",
@@ -65,6 +70,8 @@ class CrashAtLine(Scenario):
     fault: str = "crash-at-line"
     tests: tuple[str, ...] = ("durable", "atomic", "exactly-once", "forgotten", "loud")
     patient = True
+    survived = Durability.PROCESS
+    upon_clients = True
     strike = "kill-app"
     happened = "the application ended"
     looks_at = "append"
@@ -111,58 +118,6 @@ class CrashAtLine(Scenario):
         """What proves the crash, or nothing; both tasks have ended then."""
         visits.until(strike.asked)
         return "ended by SIGKILL" * (visits.codes[strike.crash] == -signal.SIGKILL)
-
-
-class EngineAtLine(CrashAtLine):
-    """The same, and it is the engine that is ended: the application lives on and hears of it."""
-
-    name = "engine-at-line"
-    about = "the engine is ended at one line of the store after another"
-    strike = "hold"
-    happened = "the engine ended"
-    ahead = 1
-
-    def reason_not(self, context: ScenarioContext) -> str | None:
-        """It needs an engine of ours that can be killed."""
-        if context.spec.embedded:
-            return "there is no server: the clients are the engine"
-        if context.require is Durability.MEMORY:
-            return "--require MEMORY: a SIGKILL may lose what was acknowledged"
-        killable = isinstance(context.engine, Killable)
-        return (
-            self.not_asked(context)
-            if killable
-            else "holdfast does not manage this engine, so it cannot kill it"
-        )
-
-    def not_asked(self, context: ScenarioContext) -> str | None:
-        """Why it is not part of all faults, where it was not named."""
-        if self.fault in context.named:
-            return None
-        return "it takes long, so it has to be asked for by name: --faults crash-at-line"
-
-    def end(self, engine: Engine) -> Evidence:
-        """What happens to the engine while the application is held at the line."""
-        return kill(engine)
-
-    def begin(self, visits: Visits, struck: Task, asking: Task) -> Strike:
-        """End the engine, let the operation meet that, start it again, and ask."""
-        crash, seen = visits.send(struck), ""
-        engine = visits.context.engine
-        if engine is not None and visits.until_struck(crash):
-            seen = self.end(engine).seen
-            visits.task_server.tell(b"g")
-            visits.until_idle(crash, ANSWER_S)
-            engine.start()
-        visits.until(crash)
-        asked = visits.send(asking)
-        visits.until(asked)
-        return Strike(crash, asked, seen)
-
-    def proof(self, visits: Visits, strike: Strike) -> str:
-        """What was seen of the engine's end."""
-        del visits
-        return strike.seen
 
 
 class Visits:
@@ -249,8 +204,13 @@ class Visits:
         whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
         before = [step.to_json() for step in whole.before]
         task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
-        number = self.send(task)
-        self.until(number)
+        number = 0
+        for _ in range(AGAIN_MAX):
+            number = self.send(task)
+            self.until(number)
+            last = self._answers.get(number * OPS_PER_TASK + len(before) - 1)
+            if last is None or last["type"] == "ok":
+                break  # an operation that was refused passes few of its lines
         return [Point(*point) for point in self._said("trail", number)["points"]]
 
     def _explore(self, points: list[tuple[str, Point]]) -> None:
@@ -307,11 +267,31 @@ class Visits:
 
     def _hear(self, visit: Visit, asked: int) -> None:
         whole = visit.crash_plan
-        first = asked * OPS_PER_TASK
-        answers = [self._answers.get(first + place) for place in range(len(whole.after))]
-        visit.stuck = why_stuck(whole, answers, self._events_of.get(("broke-off", asked)))
+        answers = self._answers_to(asked, whole.after)
+        visit.stuck = why_stuck(whole.after, answers, self._events_of.get(("broke-off", asked)))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
+        broke_off = ("broke-off", asked) in self._events_of
+        if visit.stuck and (broke_off or None not in answers):
+            visit.stuck = self._ask_again(whole, answers)
+
+    def _answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
+        first = number * OPS_PER_TASK
+        return [self._answers.get(first + place) for place in range(len(steps))]
+
+    def _ask_again(self, whole: CrashPlan, answers: list[dict[str, Any] | None]) -> str:
+        """Why it still does not serve: a store that refuses now and then is not one that is dead."""
+        words = ""
+        for number in range(AGAIN_MAX):
+            steps = steps_again(whole, answers, number)
+            task = Task([step.to_json() for step in steps], aside=whole.aside)
+            asked = self.send(task)
+            self.until(asked)
+            heard = self._answers_to(asked, steps)
+            words = why_stuck(steps, heard, self._events_of.get(("broke-off", asked)))
+            if not words:
+                break
+        return words
 
     def _crash_plan(self, operation: str, session: str) -> CrashPlan:
         return crash_plan(operation, session, keyed=self.context.shape(session).keyed)

@@ -118,13 +118,36 @@ def summary_torn(plan: CrashPlan, answers: Answers) -> str:
     return words and f"{words}, after summarize() was done again"
 
 
+def steps_again(
+    whole: CrashPlan, answers: Sequence[Mapping[str, Any] | None], number: int
+) -> tuple[Step, ...]:
+    """What was not answered, once more; an append of unknown outcome is not repeated.
+
+    Another turn takes its place: what is asked is whether the store works again.
+    """
+    fresh = _turn(whole.session, f"again{number}", keyed=False)
+    missed = [
+        (step, answer)
+        for step, answer in zip(whole.after, answers, strict=True)
+        if answer is None or answer["type"] != "ok"
+    ]
+    return tuple(
+        step
+        if step.f != "append" or step.key or (answer is not None and answer["type"] == "fail")
+        else fresh
+        for step, answer in missed
+    )
+
+
 def why_stuck(
-    whole: CrashPlan, answers: list[dict[str, Any] | None], broke: dict[str, Any] | None
+    steps: Sequence[Step],
+    answers: Sequence[Mapping[str, Any] | None],
+    broke: Mapping[str, Any] | None,
 ) -> str:
     """Why the store did not serve the next process; empty where it did."""
     if broke is not None:
         return str(broke["because"])
-    for step, answer in zip(whole.after, answers, strict=True):
+    for step, answer in zip(steps, answers, strict=True):
         if answer is None:
             return f"{step.f}() did not return"
         if answer["type"] != "ok":

@@ -17,6 +17,7 @@ class OddContent(Scenario):
     """Messages that a careless serializer changes."""
 
     name = "odd-content"
+    rank = 1
     about = "messages that a careless serializer changes go in, and must come out"
     tests = ("faithful",)
 
@@ -91,6 +92,7 @@ def run_probe(scenario: Scenario, context: ScenarioContext, probe: str) -> Outco
         broke_off = context.unknown(scenario, clients.trouble[0]) if clients.trouble else []
         return Outcome(
             [*(_finding(scenario, event) for event in tried), *broke_off],
+            [_counts(event) for event in tried if "back" in event],
             hung=clients.hung,
             untried=[(e["promise"], e["because"]) for e in found if e not in tried],
         )
@@ -105,6 +107,11 @@ def _until_ended(clients: ClientPool, client: ClientProcess, silent_s: float) ->
             lambda: not client.alive or len(client.events) > heard,  # noqa: B023 - awaited here
             within_s=silent_s,
         )
+
+
+def _counts(event: dict[str, Any]) -> dict[str, int]:
+    """What a probe wrote and read back itself, for the sums of the check."""
+    return {"acknowledged": event["tried"], "read_back": event["back"]}
 
 
 def _finding(scenario: Scenario, event: dict[str, Any]) -> Finding:

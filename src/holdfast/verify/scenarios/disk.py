@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.verify.engines import start_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.faults.disk import DiskFault, FileSizeLimit, SmallDisk, disk_of, may_limit
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.scenarios.outage import Outages, met_by, swallowed
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
@@ -25,10 +28,13 @@ class DiskFull(Scenario):
     """The processes may write no further byte, and then they may again."""
 
     name = "disk-full"
+    rank = 5
     about = "the disk is full, and then it has room again"
     fault = "disk"
     tests = ("durable", "loud")
     clients = CLIENTS
+    at_once = False
+    """What was acknowledged is looked for while the disk is still full, not only later."""
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """A server writes by itself."""
@@ -40,15 +46,28 @@ class DiskFull(Scenario):
         """Fill, wait until every client has met it, release, wait until every one works again."""
         outages = Outages(self.name)
         with context.clients(self) as clients:
-            working = clients.start(self.clients, shape=context.shape(self.name))
+            at_once = context.at_once(self.clients)
+            working = clients.start(at_once, shape=context.shape(self.name))
             for client in working:
                 client.go()
             clients.until_acknowledged(context.amount(20))
             if working:
                 self._fill(context, clients, working, outages)
             outcome = context.conclude(self, clients, "a full disk")
-            outcome.findings += outages.findings(clients)
+            outcome.findings += [*outages.findings(clients), *self._swallowed(clients, outages)]
             return outcome
+
+    def _swallowed(self, clients: ClientPool, outages: Outages) -> Iterator[Finding]:
+        """Whoever says "done" of what the full disk refused has swallowed that error."""
+        for span in outages.spans:
+            gone = swallowed(list(clients.raw_events()), *span, at_once=self.at_once)
+            if gone:
+                words = (
+                    f"{len(gone)} appends were acknowledged while the disk was full, and nothing "
+                    "of them was ever there: the error was swallowed"
+                )
+                evidence = {"swallowed": len(gone)}
+                yield Finding("loud", Verdict.BROKEN, words, self.name, evidence)
 
     def disk(self, context: ScenarioContext, working: list[ClientProcess]) -> DiskFault:
         """The disk to fill."""
@@ -68,18 +87,18 @@ class DiskFull(Scenario):
         outages: Outages,
     ) -> None:
         disk = self.disk(context, working)
-        errors = {client.name: client.errors for client in working}
+        met = met_by(working)
         # Before it: while the disk is being filled and that is proven, clients meet it already.
         began_ns = clients.note_fault("disk")
         evidence = disk.fill()
         try:
-            met = clients.until(lambda: all(c.errors > errors[c.name] for c in working))
+            clients.until(lambda: met() is not None)
         finally:
             disk.release()
-        if met:
+        if met():
             context.landed("disk", evidence.seen, in_flight=len(clients.in_flight()))
         else:
-            clients.trouble.append("not every client met the full disk")
+            clients.missed = "not every client met the full disk"
         ended_ns = time.monotonic_ns()
         self.recover(context, clients, working)
         outages.over(clients, working, began_ns, ended_ns)
@@ -89,8 +108,10 @@ class EngineDiskFull(DiskFull):
     """The engine may write no further: it refuses, or ends, and must not say that it was done."""
 
     name = "disk-full-engine"
+    rank = Scenario.rank
     about = "the engine's disk is full under load, and then it has room again"
     clients = 2
+    at_once = True
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs a server of ours that writes before it answers."""
@@ -146,7 +167,7 @@ def _on_a_disk(context: ScenarioContext) -> Iterator[ScenarioContext]:
     with (
         SmallDisk(size_bytes=DISK_BYTES) as disk,
         start_engine(
-            own.kind, config=own.config, version=own.version, storage=disk.path
+            own.kind, config=without_replica(own.config), version=own.version, storage=disk.path
         ) as another,
     ):
         yield replace(context, engine=another, spec=replace(context.spec, engine=view_of(another)))

@@ -18,6 +18,7 @@ from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.scenarios.reach import prove_connected
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
@@ -60,11 +61,13 @@ class EngineFault(Scenario):
         """Several rounds, then the verdict."""
         outages = Outages(self.name, silent=self.gone)
         with context.clients(self) as clients:
-            working = context.start_mixed(clients, self.clients, shape=context.shape(self.name))
+            at_once = context.at_once(self.clients)
+            working = context.start_mixed(clients, at_once, shape=context.shape(self.name))
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
                 clients.until_acknowledged(context.amount(40))
+                prove_connected(self.name, context, clients)
                 self._round(context, clients, working, outages)
                 if outages.stuck:
                     break
@@ -106,12 +109,14 @@ class KillEngine(EngineFault):
     """SIGKILL the engine under load and start it again on the same data."""
 
     name = "kill-engine"
+    rank = 4
     about = "the engine is ended by SIGKILL under load, and started again"
     fault = "kill"
     power = Killable
     verb = "kill"
     kept = "the engine killed under load"
     gone = True
+    survived = Durability.PROCESS
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """Where nothing is asked of an ack, a SIGKILL may lose it."""
@@ -208,7 +213,8 @@ class NetworkCut(Scenario):
         outages = Outages(self.name, silent=True)
         with Proxy(engine_of(context).url) as proxy, context.clients(self) as clients:
             shape, through = context.shape(self.name), context.spec.at(proxy.url)
-            working = context.start_mixed(clients, CLIENTS, shape=shape, spec=through)
+            at_once = context.at_once(CLIENTS)
+            working = context.start_mixed(clients, at_once, shape=shape, spec=through)
             for client in working:
                 client.go()
             for _ in range(ROUNDS if working else 0):
@@ -250,6 +256,8 @@ class NoConnections(Scenario):
         """It needs a server whose connections can be counted."""
         if context.engine is None or context.spec.embedded:
             return NO_SERVER
+        if context.alone:
+            return context.alone
         scheme = urlsplit(context.engine.url).scheme
         known = scheme in ("redis", "valkey", "postgres", "postgresql")
         return None if known else f"connections of {scheme} cannot be counted"
@@ -283,7 +291,7 @@ class NoConnections(Scenario):
             for client in late:
                 client.go()
             if not clients.until(lambda: all(client.errors for client in late)):
-                clients.trouble.append("connections: a client that came late was not turned away")
+                clients.missed = "a client that came late was not turned away"
         finally:
             fault.release()
         context.landed(self.fault, evidence.seen, in_flight=len(clients.in_flight()))

@@ -20,6 +20,7 @@ from typing import Any, Final
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, Killable, open_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header
 from holdfast.verify.judge import Verdict
 from holdfast.verify.power.trace import Crash, Loss, Recorder, Recording, build
@@ -29,6 +30,7 @@ from holdfast.verify.result import ANOMALIES_MAX, Finding
 from holdfast.verify.rundir import RunDir
 from holdfast.verify.scenarios.base import (
     CROWD,
+    TTL_S_LONG,
     Outcome,
     Scenario,
     ScenarioContext,
@@ -58,19 +60,20 @@ class PowerExplore(Scenario):
     about = "one run is recorded; what the power leaves at many instants of it is booted and read"
     fault = FAULT
     tests = ("durable", "atomic")
+    survived = Durability.DISK
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that we can start again on other data, and strace."""
         if context.require < Durability.DISK:
             return f"--require {context.require.name}: a power cut may lose what was acknowledged"
         engine = context.engine
-        if engine is None or engine.provider != "local" or engine.config in ("cluster", "replica"):
+        if engine is None or engine.provider != "local" or engine.config == "cluster":
             return "only one engine of the provider local can be started on crash states"
         if engine.kind not in ("redis", "valkey", "postgres", "sqlite"):
             return f"{engine.kind} cannot be started on crash states by this release"
         if shutil.which("strace") is None:
             return "strace is not here; to get it: apt-get install strace"
-        return None
+        return _why_not_read_later(context)
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Record, then visit states until enough were seen or the time is over."""
@@ -100,7 +103,7 @@ class PowerExplore(Scenario):
             with replace(context, bounds=bounds).clients(self, spec=spec) as clients:
                 clients.instruments += [recorder] if spec.embedded else []
                 # Of three that each sync their own writes, none leaves the others' unsynced for long.
-                count = 2 if context.about.get("many") else CLIENTS
+                count = context.at_once(2 if context.about.get("many") else CLIENTS)
                 shape = context.shape(self.name)
                 for client in context.start_mixed(clients, count, at_once=CROWD, shape=shape):
                     client.go()
@@ -122,6 +125,16 @@ class PowerExplore(Scenario):
             return Story(recording, path, spec, data)
 
 
+def _why_not_read_later(context: ScenarioContext) -> str | None:
+    """Why the target cannot be read on one state after another, later; or None."""
+    ttl_s = context.about.get("ttl_s")
+    if ttl_s is not None and ttl_s < TTL_S_LONG:
+        return f"its sessions live {ttl_s:g} s: they may be over before a state is read"
+    if context.spec.data is not None:
+        return "its files have one name, so crash states cannot be read side by side"
+    return None
+
+
 @contextlib.contextmanager
 def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterator[Engine]:
     """A new engine of the same kind, configuration and version, recorded in this directory."""
@@ -130,7 +143,7 @@ def _like(engine: Engine | None, directory: Path, recorder: Recorder) -> Iterato
     embedded = engine.kind == "sqlite"
     own = open_engine(
         engine.kind,
-        config=engine.config,
+        config=without_replica(engine.config),
         version=None if embedded else engine.version,
         storage=directory,
         instruments=() if embedded else (recorder,),

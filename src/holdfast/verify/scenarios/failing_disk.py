@@ -15,13 +15,11 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.power.shim import ShimSupply
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.scenarios.outage import Outages, met_by
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 2
-ENOUGH: Final = 50
-"""Whoever did so much without an error notices none."""
 MET_WITHIN_S: Final = 4.0
 """Whoever hangs instead of an error is not waited for."""
 SLOW_S: Final = 0.02
@@ -54,6 +52,7 @@ class FailedSync(_DiskFault):
     name = "failed-sync"
     about = "the disk refuses every fsync: nothing may be acknowledged; then it is slow"
     tests = ("durable", "loud")
+    survived = Durability.DISK
     libraries = ("disk", "power")
 
     def reason_not(self, context: ScenarioContext) -> str | None:
@@ -76,7 +75,7 @@ class FailedSync(_DiskFault):
                 clients.instruments = instruments if spec.embedded else []
                 disk.aim(supply.directory)
                 supply.settle()
-                working = clients.start(CLIENTS, shape=shape)
+                working = clients.start(context.at_once(CLIENTS), shape=shape)
                 for client in working:
                     client.go()
                 clients.until_acknowledged(context.amount(30))
@@ -100,7 +99,8 @@ class FailedSync(_DiskFault):
         began_ns = clients.note_fault("disk")
         supply.fail_syncs()
         armed_ns = time.monotonic_ns()
-        _met_by_all(clients, working)
+        met = met_by(working)
+        clients.until(lambda: met() is not None, within_s=MET_WITHIN_S)
         in_flight, healed_ns = len(clients.in_flight()), time.monotonic_ns()
         evidence = supply.heal()
         context.landed("disk", evidence.seen, in_flight=in_flight)
@@ -155,7 +155,7 @@ class FailedRead(_DiskFault):
                 if isinstance(engine, Restartable):
                     engine.restart()  # so that its memory is empty, too
                 clients.instruments = [disk] if spec.embedded else []
-                late = clients.start(CLIENTS, shape=shape, lazy=True)
+                late = clients.start(context.at_once(CLIENTS), shape=shape, lazy=True)
                 self._refuse(context, clients, engine, disk, late, outages)
                 clients.instruments = []
                 outcome = context.conclude(self, clients, "reads that failed")
@@ -176,23 +176,14 @@ class FailedRead(_DiskFault):
         disk.aim(engine.data_dir)
         began_ns = clients.note_fault("disk")
         disk.fail_reads()
+        met = met_by(late)
         for client in late:
             client.go()
-        _met_by_all(clients, late)
+        clients.until(lambda: met() is not None, within_s=MET_WITHIN_S)
         in_flight = len(clients.in_flight())
         disk.heal()
         context.landed("disk", disk.landed().seen, in_flight=in_flight)
         _recover(clients, engine, late, outages, began_ns)
-
-
-def _met_by_all(clients: ClientPool, working: Sequence[ClientProcess]) -> None:
-    """Wait until each had an error, or went on for so long that it will have none."""
-    errors = {client.name: client.errors for client in working}
-    ended = {client.name: client.ended + ENOUGH for client in working}
-    clients.until(
-        lambda: all(c.errors > errors[c.name] or c.ended > ended[c.name] for c in working),
-        within_s=MET_WITHIN_S,
-    )
 
 
 def _recover(

@@ -11,7 +11,7 @@ from holdfast.verify.history import read_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.base import TTL_ERROR_S, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import shut_out
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
@@ -27,8 +27,6 @@ READS: Final = 3
 HELD_S: Final = 1.0
 """So long a reader is held at most while its session is forgotten."""
 TTL_S: Final = 1.0
-TTL_ERROR_S: Final = 0.3
-"""How far the engine's clock and ours may be apart, and how late it may look at it."""
 TTL_S_MAX: Final = 20.0
 """A check waits no longer than this for a session to expire."""
 
@@ -37,6 +35,7 @@ class Concurrency(Scenario):
     """Several processes on the same sessions at once, as agents do."""
 
     name = "concurrency"
+    rank = 0
     about = f"{CLIENTS} processes write and read the same conversations at once"
     tests = (
         "ordered", "atomic", "exactly-once", "fresh", "snapshot", "isolated", "forgotten",
@@ -45,12 +44,20 @@ class Concurrency(Scenario):
     def run(self, context: ScenarioContext) -> Outcome:
         """Let them work until enough was acknowledged."""
         with context.clients(self) as clients:
-            for client in context.start_mixed(clients, CLIENTS, shape=context.shape(self.name)):
+            at_once = context.at_once(CLIENTS)
+            shape = context.shape(self.name)
+            for client in context.start_mixed(clients, at_once, shape=shape):
                 client.go()
             clients.until_acknowledged(context.amount(500))
-            kept = f"{clients.acknowledged()} appends by {CLIENTS} processes at once"
-            outcome = context.conclude(self, clients, kept)
+            many = f"{CLIENTS} processes at once" if at_once > 1 else "one process alone"
+            outcome = context.conclude(self, clients, f"{clients.acknowledged()} appends by {many}")
             outcome.findings += shut_out(clients, self.name)
+            if context.alone:
+                outcome.untried = [(p, f"several at once ({context.alone})") for p in self.tests]
+            elif any(
+                f.promise == "durable" and f.verdict is Verdict.BROKEN for f in outcome.findings
+            ):
+                context.alone = "several processes at once lose messages without any fault"
             return outcome
 
 
@@ -63,6 +70,10 @@ class LongSession(Scenario):
     name = "long-session"
     about = "a session grows to thousands of messages, and is read while another forgets it"
     tests = ("ordered", "snapshot")
+
+    def reason_not(self, context: ScenarioContext) -> str | None:
+        """Several have to be at work at once."""
+        return context.alone or None
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Each of a few writes a long session; all read one of them while another forgets it."""
@@ -198,7 +209,8 @@ class Expiry(Scenario):
         # Ours is opened with a time to live for this scenario alone, in a corner of its own.
         with_ttl = replace(context.spec, ttl_s=ttl_s, namespace=f"{context.spec.namespace}-ttl")
         with context.clients(self, spec=with_ttl if context.spec.is_holdfast else None) as clients:
-            lives = [_lifetime(number, round(ttl_s * 1000)) for number in range(3)]
+            several = range(context.at_once(3))
+            lives = [_lifetime(number, round(ttl_s * 1000)) for number in several]
             for client in clients.start(scripts=lives):
                 client.go()
             within_s = 4 * ttl_s + context.bounds.operation_s

@@ -32,7 +32,9 @@ class LostAck(Scenario):
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that is reached by TCP."""
-        return NO_NETWORK if context.spec.embedded or context.engine is None else None
+        if context.spec.embedded or context.engine is None:
+            return NO_NETWORK
+        return context.alone or None
 
     def run(self, context: ScenarioContext) -> Outcome:
         """One append after another loses an answer, is looked for, and is sent again with its key."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.process import ClientProcess, kind_of
 
+ENOUGH: Final = 50
+"""Whoever did so much without an error notices none."""
 REFUSED_MAX: Final = 20
 """So many writes in a row are not refused by mere crowding."""
 
@@ -45,9 +49,7 @@ class Outages:
     def findings(self, clients: ClientPool) -> Iterator[Finding]:
         """What this says of `loud`."""
         events = list(clients.raw_events())
-        errors = sum(
-            event["type"] in ("fail", "info") and self._within(event["time_ns"]) for event in events
-        )
+        errors = self._provoked(events)
         lies = [lie for span in self.spans for lie in false_answers(events, *span)]
         evidence = {"errors": errors, "outages": len(self.spans)}
         if lies and self.silent:
@@ -58,18 +60,43 @@ class Outages:
             yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
         elif clients.trouble:
             yield Finding("loud", Verdict.UNKNOWN, clients.trouble[0], self.scenario, evidence)
+        elif clients.missed:
+            words = f"{self.scenario}: {clients.missed}"
+            yield Finding("loud", Verdict.UNKNOWN, words, self.scenario, evidence, not_landed=True)
         elif not errors:
             words = f"{self.scenario}: no client met the fault"
-            yield Finding("loud", Verdict.UNKNOWN, words, self.scenario, evidence)
+            yield Finding("loud", Verdict.UNKNOWN, words, self.scenario, evidence, not_landed=True)
         else:
             words = (
                 f"{self.scenario}: {errors} errors, no false answer, and it worked again by itself"
             )
             yield Finding("loud", Verdict.KEPT, words, self.scenario, evidence)
 
-    def _within(self, time_ns: int) -> bool:
+    def _provoked(self, events: Iterable[dict[str, Any]]) -> int:
+        """Errors since the first outage that no client had had before: those are the fault's."""
         # A request that was under way may hear of the outage a little after its end.
-        return any(began <= time_ns for began, _ in self.spans)
+        first_ns = min((began for began, _ in self.spans), default=NEVER_NS)
+        failed = [event for event in events if "error" in event]
+        calm = {kind_of(event["error"]) for event in failed if event["time_ns"] < first_ns}
+        return sum(
+            event["time_ns"] >= first_ns and kind_of(event["error"]) not in calm for event in failed
+        )
+
+
+def met_by(working: Sequence[ClientProcess]) -> Callable[[], bool | None]:
+    """Asks whether each client has met an error since now; None while that is not decided.
+
+    Whoever did enough without one notices none.
+    """
+    known = {error for client in working for error in client.error_kinds}
+    ended = {client.name: client.ended + ENOUGH for client in working}
+
+    def met() -> bool | None:
+        hit = [not client.error_kinds <= known for client in working]
+        over = [c.ended > ended[c.name] for c in working]
+        return all(hit) if all(map(operator.or_, hit, over)) else None
+
+    return met
 
 
 def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int) -> Iterator[str]:
@@ -99,6 +126,41 @@ def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int
                 f"while its engine was gone, a read answered with {len(messages)} messages "
                 f"instead of an error; {len(missing)} acknowledged ones were missing from it"
             )
+
+
+def swallowed(
+    events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int, *, at_once: bool
+) -> list[int]:
+    """Appends begun and acknowledged inside the outage, which no read ever showed.
+
+    One must have been able to: a whole read after the ack; with `at_once` still inside the outage,
+    so that what an engine had and lost later is not meant. Where a session is forgotten nothing
+    can be said.
+    """
+    asked: dict[int, dict[str, Any]] = {}
+    acks: list[tuple[dict[str, Any], int]] = []
+    looks: dict[str, int] = {}
+    shown: set[str] = set()
+    for event in events:
+        if event["type"] == "invoke":
+            asked[event["op"]] = event
+        elif event["type"] == "ok":
+            invoke, at_ns = asked[event["op"]], event["time_ns"]
+            if invoke["f"] == "append" and began_ns < invoke["time_ns"] and at_ns < ended_ns:
+                acks.append((invoke, at_ns))
+            elif invoke["f"] == "history":
+                shown.update(event["messages"])
+                if invoke.get("limit") is None and (at_ns < ended_ns or not at_once):
+                    session = invoke["session"]
+                    looks[session] = max(looks.get(session, 0), invoke["time_ns"])
+    forgotten = {invoke["session"] for invoke in asked.values() if invoke["f"] == "forget"}
+    return [
+        invoke["op"]
+        for invoke, at_ns in acks
+        if invoke["session"] not in forgotten
+        and looks.get(invoke["session"], 0) > at_ns
+        and shown.isdisjoint(invoke["messages"])
+    ]
 
 
 def shut_out(clients: ClientPool, scenario: str) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from holdfast.errors import EngineFailed, VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.engines.protocol import PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.judge import Verdict
@@ -20,6 +21,7 @@ from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import CROWD, Outcome, ScenarioContext
 from holdfast.verify.scenarios.engine import EngineFault
 from holdfast.verify.scenarios.fault_timing import await_weak_window
+from holdfast.verify.scenarios.reach import files_of, prove_written
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess
@@ -61,11 +63,13 @@ class PowerCut(EngineFault):
     """Cut the power under load, several times; an own engine of the same kind stands for it."""
 
     name = "power-cut"
+    rank = 3
     about = "the power is cut under load, and comes back"
     fault = "power"
     tests = ("durable", "atomic")
     rounds = ROUNDS
     gone = True
+    survived = Durability.DISK
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine that we can start, and a machine on which we may cut."""
@@ -73,7 +77,7 @@ class PowerCut(EngineFault):
             return f"--require {context.require.name}: a power cut may lose what was acknowledged"
         if context.engine is None:
             return "the target brings its own engine or files, whose power holdfast cannot cut"
-        if context.engine.provider != "local" or context.engine.config in ("cluster", "replica"):
+        if context.engine.provider != "local" or context.engine.config == "cluster":
             return "only the power of one engine of the provider local can be cut"
         return why_not()
 
@@ -103,9 +107,9 @@ class PowerCut(EngineFault):
         await_weak_window(context.engine, clients)
         evidence = cast("PowerCuttable", context.engine).power_cut()
         in_flight = self._note(clients, evidence)
-        began_ns = clients.faults[-1].time_ns
         come_back(cast("Engine", context.engine))
-        return began_ns, evidence, in_flight
+        # What was acknowledged after that instant was not promised by anybody any more.
+        return int(evidence.facts["at_ns"]), evidence, in_flight
 
     def _embedded(self, context: ScenarioContext) -> Outcome:
         """The clients are the engine: they go with the power, and others come after them."""
@@ -113,10 +117,12 @@ class PowerCut(EngineFault):
         with context.clients(self) as clients:
             clients.instruments.extend(engine.instruments)
             # They open the store when it is their turn: what is open at a cut is dead after it.
+            before = files_of(engine.data_dir)
             for working in self._turns(context, clients):
                 for client in working:
                     client.go()
                 clients.until_acknowledged(context.amount(40))
+                prove_written(self.name, before, engine.data_dir)
                 evidence = engine.power_cut(functools.partial(_end, working))
                 in_flight = self._note(clients, evidence, dead=working)
                 context.landed(self.fault, evidence.seen, in_flight=in_flight)
@@ -128,12 +134,14 @@ class PowerCut(EngineFault):
         Apart from one another, since whoever syncs its own write syncs those of others as well.
         """
         shape = context.shape(self.name)
-        alone = self.rounds if not context.about.get("many") else 1
-        few = clients.start(CLIENTS * alone, shape=shape, lazy=True)
-        turns = [few[number : number + CLIENTS] for number in range(0, len(few), CLIENTS)]
-        if alone < self.rounds:
+        shared = bool(context.about.get("many")) and not context.alone
+        apart = 1 if shared else self.rounds
+        at_once = context.at_once(CLIENTS)
+        few = clients.start(at_once * apart, shape=shape, lazy=True)
+        turns = [few[number : number + at_once] for number in range(0, len(few), at_once)]
+        if shared:
             writes = replace(shape, appends_only=True)
-            count = self.rounds - alone
+            count = self.rounds - apart
             many = clients.start(count, shape=writes, lazy=True, at_once=CROWD)
             turns += [[client] for client in many]
         return turns
@@ -168,7 +176,8 @@ def powered(like: Engine | None) -> Iterator[Engine]:
     if like is None:
         raise VerifyError("there is no engine whose power could be cut")
     version = None if like.kind == "sqlite" else like.version
-    with start_engine(like.kind, config=like.config, version=version, power="best") as engine:
+    config = without_replica(like.config)
+    with start_engine(like.kind, config=config, version=version, power="best") as engine:
         yield engine
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from holdfast.model import Durability
 from holdfast.verify.engines.protocol import Engine, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.process_tree import kill_tree
 from holdfast.verify.proof import Evidence
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.crash_at_line import EngineAtLine, Strike, Visits
+from holdfast.verify.scenarios.crash_at_line import Strike, Visits
+from holdfast.verify.scenarios.engine_lines import EngineAtLine
 from holdfast.verify.scenarios.power import PowerCut, powered
+from holdfast.verify.scenarios.reach import files_of, prove_written
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.task_server import Task
@@ -23,6 +26,7 @@ class PowerAtLine(EngineAtLine):
     name = "power-at-line"
     about = "the power is cut at one line of the store after another"
     happened = "the power cut"
+    survived = Durability.DISK
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It has to be asked for, and needs what any power cut needs."""
@@ -32,7 +36,10 @@ class PowerAtLine(EngineAtLine):
         """On an engine of its own, whose power can be cut."""
         with powered(context.engine) as engine:
             spec = replace(context.spec, engine=view_of(engine))
-            return super().run(replace(context, engine=engine, spec=spec))
+            before = files_of(engine.data_dir)
+            outcome = super().run(replace(context, engine=engine, spec=spec))
+            prove_written(self.name, before, engine.data_dir)
+            return outcome
 
     def prepare(self, context: ScenarioContext, clients: ClientPool) -> None:
         """Whoever is the engine itself has to be started so that its power counts."""

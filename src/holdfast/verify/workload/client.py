@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+import holdfast
 from holdfast.verify.adapters import plain
 from holdfast.verify.children import send
 from holdfast.verify.target import Target
@@ -17,6 +21,15 @@ from holdfast.verify.workload import plan
 
 OPS_PER_PEER: Final = 50_000
 """So many operations one of those who share a store may make: the numbers of the next begin there."""
+_NOT_THEIRS: Final = (
+    str(Path(holdfast.__file__).parent),
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    "<",
+)
+"""Where files begin that are not a user's: this package, libraries, generated code."""
+T = TypeVar("T")
+TRIES: Final = 8
+"""So often a client that was refused asks, where one refusal must not count."""
 BACKOFF_S: Final = 0.01
 """After an error: so that an outage is not a flood of refusals."""
 
@@ -127,8 +140,21 @@ class Client:
             or self.surface is None
             or self.surface.is_definite(error)
         )
-        self._recorder.write("fail" if sure else "info", op=op, error=words_of(error))
+        where = {"at": line_of(error)} if self._job.look else {}
+        self._recorder.write("fail" if sure else "info", op=op, error=words_of(error), **where)
         time.sleep(BACKOFF_S)
+
+
+def patiently(ask: Callable[[], T], again: Callable[[Exception], bool] = lambda _: True) -> T:
+    """Ask a few times: a store that refuses now and then has not lost what it holds."""
+    for _ in range(TRIES - 1):
+        try:
+            return ask()
+        except Exception as error:
+            if not again(error):
+                raise
+            time.sleep(BACKOFF_S)
+    return ask()
 
 
 def _append(surface: plain.Client, step: plan.Step) -> dict[str, Any]:
@@ -191,6 +217,15 @@ def _asked(step: plan.Step) -> dict[str, Any]:
 
 def _texts(step: plan.Step) -> list[str]:
     return [str(plan.message(name)["content"]) for name in step.messages]
+
+
+def line_of(error: BaseException) -> str:
+    """Where it was raised: the last line that is neither ours nor of a library."""
+    places = traceback.extract_tb(error.__traceback__)
+    own = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
+    if not own:
+        return ""
+    return f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: {own[-1].line}"
 
 
 def words_of(error: BaseException) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.linux import waited_for_cpu_s
 from holdfast.verify.blocks import Block
+from holdfast.verify.data_link import point
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.process_tree import waits_for_disk
@@ -46,7 +47,8 @@ class Bounds:
 class ClientPool(Block):
     """Clients of one scenario. Leaving the block ends every one of them.
 
-    `trouble` says what went wrong with the clients themselves: one that hung, or died.
+    `trouble` says what went wrong with the clients themselves: one that hung, or died; `missed`
+    that the fault which they were to meet did not land.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ClientPool(Block):
         self.processes: list[ClientProcess] = []
         self.faults: list[Event] = []
         self.trouble: list[str] = []
+        self.missed = ""
         self.hung = False
         self._dark: list[tuple[int, int]] = []
         """The times in which nothing that a client heard is worth anything."""
@@ -117,6 +120,8 @@ class ClientPool(Block):
 
     def _start_one(self, spec: TargetSpec, job_fields: dict[str, Any]) -> ClientProcess:
         number = next(self._numbers)
+        if spec.data is not None and spec.engine is not None and spec.engine.data_dir is not None:
+            point(Path(spec.data), spec.engine.data_dir)
         job = Job(
             spec=spec.to_json(),
             name=f"{self.name}.c{number}",

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from holdfast.errors import StorageWarning, VerifyError
 from holdfast.verify.adapters import plain
+from holdfast.verify.data_link import why_not_ours
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
 from holdfast.verify.workload import memories, plan, probes, task_server
@@ -110,6 +111,9 @@ def main(path: str, pipe: int | None = None) -> int:
     except VerifyError as error:
         recorder.write("failed", stage="import", because=str(error))
         return 4
+    if job.look and (reason := _why_no_data(target)) is not None:
+        recorder.write("failed", stage="data", because=reason)
+        return 4
     try:
         client = Client(target, recorder, job)
     except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
@@ -123,6 +127,10 @@ def main(path: str, pipe: int | None = None) -> int:
     client.close()
     recorder.write("done")
     return 0
+
+
+def _why_no_data(target: Target) -> str | None:
+    return None if target.data is None else why_not_ours(Path(target.data))
 
 
 def _able(surface: plain.Client | None) -> dict[str, Any]:
@@ -141,6 +149,7 @@ def _about(target: Target) -> dict[str, Any]:
     return {
         "name": target.name,
         "ttl_s": target.ttl_s,
+        "data": None if target.data is None else str(Path(target.data).absolute()),
         "not_claimed": dict(target.claims.not_claimed()),
         "settings": {str(name): str(value) for name, value in target.settings.items()},
     }

@@ -18,6 +18,7 @@ from holdfast.verify import tamper
 from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
 from holdfast.verify.workload import plan
+from holdfast.verify.workload.client import patiently
 
 EXAMPLES_MAX: Final = 3
 EXAMPLE_CHARS_MAX: Final = 300
@@ -79,15 +80,14 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     yes = [{"id": f"yes.{seed}.{n}", "role": "user", "content": "yes"} for n in range(4)]
     again_and_again = [yes[:1], yes[1:2], yes[2:]]
     _offer(surface, "the same words again", f"yes-{seed}", again_and_again, accepted, refused)
-    again = plain.Client(target)
-    try:
+    own = {session for _, session, sent in accepted if _same(surface, session, *sent)}
+    surface.close()  # a store may let no second one in
+    with plain.Client(target) as again:
         wrong = [
             _example(words, session, sent, _read(again, session))
             for words, session, sent in accepted
-            if not (_same(surface, session, *sent) and _same(again, session, *sent))
+            if not (session in own and _same(again, session, *sent))
         ]
-    finally:
-        again.close()
     names = [example["what"] for example in wrong]
     odd = f"{len(accepted)} odd messages"
     found = _finding("faithful", names, refused, "did not come back as it went in", odd)
@@ -138,6 +138,11 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     yield found | {"examples": wrong[:EXAMPLES_MAX]}
 
 
+def _append(surface: plain.Client, session: str, message: dict[str, Any]) -> None:
+    """Append it; a store that says "not done" is asked again, a few times."""
+    patiently(lambda: surface.append(session, [message]), surface.is_definite)
+
+
 def _forgets(surface: plain.Client, session: str) -> bool:
     """Forget a session; whether the store can forget is another promise's business."""
     try:
@@ -154,11 +159,12 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
     neighbours = tamper.messages(f"beside-{seed}", 2)
     for name, messages in ((session, sent), (beside, neighbours)):
         for message in messages:
-            surface.append(name, [message])
+            _append(surface, name, message)
     damage = tamper.damage_one(target, session, sent)
     if damage is None:
         yield speak("faithful", LEFT_OUT, tamper.UNKNOWN_RECORDS, 0)
         return
+    surface.close()  # a store may let no second one in
     try:
         with plain.Client(target) as again:
             wrong = tamper.wrong_with(damage, sent, _read_or_error(again, session))
@@ -171,14 +177,10 @@ def damaged(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[s
         return
     words = wrong or ("a damaged record, which was named" + damage.alone)
     found = speak("faithful", "broken" if wrong else "kept", words, DAMAGE_MESSAGES)
-    yield found | {"landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}"}
-
-
-def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
-    try:
-        return surface.history(session)
-    except Exception as error:  # noqa: BLE001 - the error is the finding
-        return error
+    yield found | {
+        "back": DAMAGE_MESSAGES - 1,
+        "landed": f"1 of {DAMAGE_MESSAGES} records: {damage.where}",
+    }
 
 
 DAMAGE_MESSAGES: Final = 9
@@ -209,7 +211,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     wrong = [words for words, session, message in accepted if not _same(surface, session, message)]
     if accepted and not wrong:
         words, session, _ = accepted[0]
-        surface.append(session, [plan.message(f"new.{seed}")])
+        _append(surface, session, plan.message(f"new.{seed}"))
         seen = _read(surface, session)
         wrong = [] if seen is not None and len(seen.messages) == 2 else [words]  # noqa: PLR2004
     records = f"{len(accepted)} records of the previous release"
@@ -269,22 +271,29 @@ def _names(read: plain.Read) -> list[str]:
 
 def _read(surface: plain.Client, session: str) -> plain.Read | None:
     """The session; None where the store cannot read what it took."""
+    seen = _read_or_error(surface, session)
+    return None if isinstance(seen, Exception) else seen
+
+
+def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
+    """The session, or why it cannot be read: not once, a store may be busy for a moment."""
     try:
-        return surface.history(session)
-    except Exception:  # noqa: BLE001 - what was acknowledged and cannot be read did not come back
-        return None
+        return patiently(lambda: surface.history(session))
+    except Exception as error:  # noqa: BLE001 - a user's store may raise anything
+        return error
 
 
 def _finding(
     promise: str, wrong: list[str], refused: list[str], words: str, odd: str
 ) -> dict[str, Any]:
     tried = int(odd.split(maxsplit=1)[0])
+    back = {"back": tried - len(wrong)}
     if wrong:
         because = f"{wrong[0]} {words}" + (f", and {len(wrong) - 1} more" if wrong[1:] else "")
-        return speak(promise, "broken", because, tried, refused)
+        return speak(promise, "broken", because, tried, refused) | back
     if not tried:
         return speak(promise, "unknown", "the store refused everything", tried, refused)
-    return speak(promise, "kept", odd, tried, refused)
+    return speak(promise, "kept", odd, tried, refused) | back
 
 
 def speak(

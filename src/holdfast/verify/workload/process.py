@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,11 @@ _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
 _JOBS: Final = "holdfast.verify.workload.jobs"
 _COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
+
+
+def kind_of(error: str) -> str:
+    """An error in words, without the numbers in which one differs from the next."""
+    return re.sub(r"[0-9]+", "#", error)
 
 
 class ClientProcess:
@@ -46,6 +52,7 @@ class ClientProcess:
         self.answered = 0
         self.acknowledged = 0
         self.errors = 0
+        self.error_kinds: set[str] = set()
         self.last_ok_ns = {"append": 0, "history": 0}
         self.ready: dict[str, Any] | None = None
         self.failed: dict[str, Any] | None = None
@@ -102,6 +109,8 @@ class ClientProcess:
             self.answered += kind == "ok"
             self.acknowledged += kind == "ok" and asked["f"] == "append"
             self.errors += kind != "ok"
+            if "error" in event:
+                self.error_kinds.add(kind_of(event["error"]))
             if kind == "ok":
                 self.last_ok_ns[asked["f"]] = event["time_ns"]
 

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import StorageWarning, VerifyError
+from holdfast.linux import waited_for_cpu_s
 from holdfast.verify.adapters import plain
 from holdfast.verify.blocks import Block
 from holdfast.verify.children import Inbox, send, start
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.workload import plan
-from holdfast.verify.workload.client import words_of
+from holdfast.verify.workload.client import patiently, words_of
 
+STARVED_MAX: Final = 5
+"""On a busy machine an answer may take so many times longer."""
 _READY_TIMEOUT_S: Final = 60.0
 
 
@@ -67,7 +70,11 @@ class Reader(Block):
         with contextlib.suppress(BrokenPipeError):
             question = {"spec": spec.to_json(), "sessions": list(sessions)}
             send(process.stdin.fileno(), question)
+        before_s = waited_for_cpu_s(process.pid)
         said = self._inbox.next(self._timeout_s)
+        if not said and not self._inbox.ended:  # a busy machine is no finding
+            starved_s = waited_for_cpu_s(process.pid) - before_s
+            said = self._inbox.next(min(starved_s, STARVED_MAX * self._timeout_s))
         if said:
             return Answer(**said[0])
         died = self._inbox.ended
@@ -110,7 +117,8 @@ def main(pipe: int) -> int:
 
 def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
     try:
-        client = plain.Client(load_target(spec))
+        target = load_target(spec)
+        client = patiently(lambda: plain.Client(target))
     except VerifyError as error:
         return {"reads": [], "unknown": str(error)}
     except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
@@ -123,7 +131,7 @@ def _look(spec: TargetSpec, sessions: list[str]) -> dict[str, Any]:
 
 def _read(client: plain.Client, session: str) -> dict[str, Any]:
     try:
-        seen = client.history(session)
+        seen = patiently(lambda: client.history(session))
     except Exception as error:  # noqa: BLE001 - a user's store may raise anything
         return {"session": session, "error": words_of(error)}
     numbers = {} if seen.seqs is None else {"seqs": seen.seqs}
