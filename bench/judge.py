@@ -60,7 +60,7 @@ def _judging_s(history: History) -> float:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    # The time of one core, whoever else uses the machine: nothing here waits or runs beside.
+    # The time of one core, whatever else uses the machine: nothing here waits or runs beside.
     start = time.process_time()
     work()
     return time.process_time() - start

@@ -36,7 +36,7 @@ def answer(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def serve(answer: Answer, port: int = 0) -> ThreadingHTTPServer:
-    """A server on loopback; whoever asked for it runs it."""
+    """A server on loopback; its caller runs it."""
 
     class Completions(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

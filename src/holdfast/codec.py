@@ -129,7 +129,7 @@ def decode(record: bytes, seq: int | None = None) -> Message:
             return READERS[version](record, seq)
     except StoredDataError:
         raise
-    except HoldfastError as error:  # what a stored message lacks is damage, whoever wrote it
+    except HoldfastError as error:  # what a stored message lacks is damage, by any writer
         raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"not a readable record ({type(error).__name__}: {error})") from error

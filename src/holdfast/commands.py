@@ -327,7 +327,7 @@ def check_expect(expect: int | None, end: int, *, operation: str, backend: str) 
     if expect is not None and expect != end:
         raise Conflict(
             f"the session ends at {end}, not at {expect}: another client wrote in between. "
-            "Nothing was written. Read it again and decide anew",
+            "Nothing was written. Read it again and decide again",
             operation=operation,
             backend=backend,
         )

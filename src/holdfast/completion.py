@@ -79,7 +79,7 @@ class Names(click.ParamType):  # type: ignore[type-arg]  # click 8.2 takes none
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The names, whether or not they are known: whoever gets them says so."""
+        """The names, whether or not they are known: the command that gets them says so."""
         del param, ctx
         return tuple(name.strip() for name in value.split(","))
 

@@ -106,7 +106,7 @@ class Store(_StoreBase, LongTerm):
         (exactly-once, forgotten). `expect=n` appends only if the session ends at n, 0 being
         "nothing visible"; otherwise `Conflict`.
 
-        `ttl_s` sets the session's time to live and starts it anew (expiring); None means
+        `ttl_s` sets the session's time to live and restarts it (expiring); None means
         for ever. Left out, the store's own applies, and without one the session's last.
         """
         self._check_open()
@@ -158,7 +158,7 @@ class Store(_StoreBase, LongTerm):
 
         Nothing brings it back: not a retry of an earlier append, not a late write that
         expects what was there, not a restart, not an index (forgotten). Numbers go on where
-        they were. A plain append later begins the session anew, with nothing of the old in it.
+        they were. A plain append later begins a new session, with nothing of the old in it.
         What was remembered in this scope, summaries and vectors go with it.
 
         Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans

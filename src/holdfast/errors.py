@@ -132,7 +132,7 @@ def _portable(cause: BaseException | None) -> BaseException | None:
     """The cause itself where it can be pickled, otherwise its words."""
     if cause is None:
         return None
-    import pickle  # noqa: PLC0415 - whoever pickles an error has it loaded; nobody else needs it
+    import pickle  # noqa: PLC0415 - needed only when an error is pickled
 
     try:
         pickle.loads(pickle.dumps(cause))  # noqa: S301 - our own bytes, made on this line

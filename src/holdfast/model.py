@@ -57,7 +57,7 @@ class Message:
 
     `role` is who speaks: `user`, `assistant`, `system`, `tool`, or any other text.
     `content` is text, a JSON list of parts, or None (a message that only calls tools).
-    `id` is made anew unless it is given; nothing is looked up by it.
+    `id` is random unless it is given; nothing is looked up by it.
     `extra` keeps every other JSON field exactly. `created_at` is information only: never a
     key, a sort key or a version. It keeps the time and the UTC offset that it was given, not the
     name of the zone. `seq` is the number that the engine gave; it is None
@@ -263,7 +263,7 @@ class Stat:
     """The `state` of one `session`. `last` is the last number ever given; it never goes back.
 
     `count` messages of so many `bytes` are visible. `ttl_s` is None where it lives for ever;
-    otherwise `expires_at` is when it ends, unless a write starts its time anew.
+    otherwise `expires_at` is when it ends, unless a write restarts its time.
     """
 
     session: str

@@ -102,7 +102,7 @@ class Writer:
 class Reader:
     """Turns lines back into sessions; says with the line's number what is wrong with one.
 
-    Whoever wrote the file: what it returns is a session that some store could have held.
+    By any author of the file: what it returns is a session that some store could have held.
     """
 
     def __init__(self) -> None:

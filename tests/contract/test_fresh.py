@@ -1,4 +1,4 @@
-"""5 fresh: whoever reads after the ack sees the write."""
+"""5 fresh: a read after the ack sees the write."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_log_and_index_stand_beside_each_other_and_no_text_is_in_chroma(store: S
     assert not [file for file in files if b"coffee" in file.read_bytes()]
 
 
-def test_a_directory_that_is_gone_or_damaged_is_built_anew(store: Store, folder: Path):
+def test_a_directory_that_is_gone_or_damaged_is_rebuilt(store: Store, folder: Path):
     assert found(store, "coffee", k=1) == ["coffee"]
     shutil.rmtree(folder / "chroma")
     store.append("u", Message("user", "milk"))
@@ -109,7 +109,7 @@ def test_a_directory_that_is_gone_or_damaged_is_built_anew(store: Store, folder:
     assert store.recall("u", "x").behind == 0
 
 
-def test_a_collection_whose_files_a_power_cut_emptied_is_built_anew(store: Store, folder: Path):
+def test_a_collection_whose_files_a_power_cut_emptied_is_rebuilt(store: Store, folder: Path):
     store.append("u", [Message("user", f"thing {n}") for n in range(1500)])
     store.wait_for("u")
     store.close()

@@ -48,7 +48,7 @@ def best(store: AnyStore) -> tuple[str, float]:
     return hit.text, round(hit.score, 4)
 
 
-def test_a_log_that_the_client_compared_goes_on_so_until_it_is_built_anew(engine: Any):
+def test_a_log_that_the_client_compared_goes_on_so_until_it_is_rebuilt(engine: Any):
     model = Letters()
     with opened(forbidden(engine), model) as store:
         store.append("u", [say(text) for text in TEXTS])

@@ -183,7 +183,7 @@ class SoftDelete(SqliteMemory):
     """A deleted row is only marked, in case somebody asks; whoever rebuilds the index reads all."""
 
     promise: ClassVar = "forgotten"
-    caught_by: ClassVar = ("test_an_index_that_is_built_anew_brings_nothing_back",)
+    caught_by: ClassVar = ("test_an_index_that_is_rebuilt_brings_nothing_back",)
     schema: ClassVar = SqliteMemory.schema + "CREATE TABLE deleted (session TEXT, at TEXT);"
 
     def history(self, session: str, limit: int | None = None) -> list[Turn]:

@@ -2,7 +2,7 @@
 
 A write that finds room leads: it is carried out at once, by its own thread or task. One that
 finds none waits, and is either taken along by a leader or made one. Who leaves and who arrives
-decide under one lock, so they cannot miss each other; and whoever waits looks up now and then, so
+decide under one lock, so they cannot miss each other; and a waiting caller looks up now and then, so
 a leader that was interrupted (Ctrl-C, a signal's exception) holds nobody up.
 
 Interrupts. CPython runs signal handlers when a function begins and after a call of C code has
@@ -23,7 +23,7 @@ from holdfast.backends.writes import TaskWrite, ThreadWrite, Write, wake_each
 from holdfast.errors import EngineUnreachable, OutcomeUnknown, StoreClosed
 
 LOOK_S: Final = 0.1
-"""How often whoever waits looks whether its leader is still there."""
+"""How often a waiting caller looks whether its leader is still there."""
 LOOK_S_MAX: Final = 1.0
 """The same in a crowd."""
 CROWD: Final = 100
@@ -93,7 +93,7 @@ class GroupCommit:
                     write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
-            write.abandoned = True  # whoever waits sees it, should another interrupt come now
+            write.abandoned = True  # a waiting caller sees it, should another interrupt come now
             self.pass_on(write)
             raise
 
@@ -118,7 +118,7 @@ class GroupCommit:
                     await write.wait(self.look_s())
                 group = self.look_after(write)
         except BaseException:
-            write.abandoned = True  # whoever waits sees it, should another interrupt come now
+            write.abandoned = True  # a waiting caller sees it, should another interrupt come now
             self.pass_on(write)
             raise
 
@@ -228,7 +228,7 @@ class GroupCommit:
         return group
 
     def _finish(self, group: Group) -> list[Write]:
-        """Those that have an outcome now; whoever is to go again queues in front."""
+        """Those that have an outcome now; a write that is to go again queues in front."""
         again = [one for one in group.members if one.again and not one.settled]
         for one in reversed(again):
             one.again, one.alone, one.since_s = False, True, time.monotonic()

@@ -1,4 +1,4 @@
-"""At most so many at a time; whoever waits for a place does so within a bound.
+"""At most so many at a time; a caller waits for a place within a bound.
 
 A place is held by an object that the caller makes before its `try`, and is given back by one
 call of C code that stands first in its `finally`, so that no interrupt can lose it
@@ -23,7 +23,7 @@ from collections import deque
 from typing import Final
 
 LOOK_S: Final = 0.05
-"""How often whoever waits looks by itself: an interrupt may have swallowed its wake-up."""
+"""How often a waiting caller looks by itself: an interrupt may have swallowed its wake-up."""
 
 
 class Slots:

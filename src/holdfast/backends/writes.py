@@ -56,7 +56,7 @@ class Write:
         return reply
 
     def wake(self) -> None:
-        """Let whoever waits for it look again; more often than needed does no harm."""
+        """Let the caller that waits for it look again; more often than needed does no harm."""
 
 
 class ThreadWrite(Write):

@@ -1,4 +1,4 @@
-"""What an answer is made of, whoever makes it: the companion here, or a model behind a URL."""
+"""What an answer is made of, by any author: the companion here, or a model behind a URL."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def call_and_result(call_id: str, query: str, looked: Looked) -> tuple[Message, 
 
 
 def found_text(looked: Looked) -> str:
-    """What was found, for whoever reads a tool's result."""
+    """What was found, for the reader of a tool's result."""
     if looked.failed:
         return f"memory could not be searched: {looked.failed}"
     found = [

@@ -112,7 +112,7 @@ def controlled(supervisor: Supervisor) -> Iterator[dict[str, str]]:
             if name not in supervisor.faults:
                 self._say(404, {"message": "there is no such fault here"})
                 return
-            # Answered first: the fault may end whoever asked.
+            # Answered first: the fault may end the process that asked.
             self._say(202, {"key": key})
             threading.Thread(target=supervisor.cause, args=(name, key), daemon=True).start()
 

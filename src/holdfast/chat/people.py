@@ -1,6 +1,6 @@
 """Who is who: a person is a secret in a cookie, and everything of theirs is named after its hash.
 
-Names of sessions are no secrets. Whoever knows one still cannot read it: a request names only
+Names of sessions are no secrets. Knowing one does not let you read it: a request names only
 the conversation, and the person's part of the name is made from the cookie.
 """
 

@@ -159,7 +159,7 @@ def _listening(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen()  # now: whoever opens the address that is printed next must not be refused
+        listening.listen()  # now: a client that opens the address printed next must not be refused
     except OSError as error:
         listening.close()
         raise UsageError(f"cannot listen on {host} port {port}: {error.strerror}") from error

@@ -46,7 +46,7 @@ class Books:
     def count_lag(self, last: int, floor: int, upto: int, of_floor: int | None = None) -> None:
         """Take a log that has an index: how far that is behind the numbers above the floor.
 
-        `of_floor` is the floor that the index knows; one that knows another is built anew.
+        `of_floor` is the floor that the index knows; one that knows another is rebuilt.
         """
         behind = last - max(upto, floor) if of_floor in (None, floor) else last - floor
         self.index_lag = (self.index_lag or 0) + max(0, behind)

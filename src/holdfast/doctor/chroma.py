@@ -41,7 +41,7 @@ _NOTES: Final = """
     JOIN collection_metadata u ON u.collection_id = c.id AND u.key = 'upto'
     JOIN collection_metadata f ON f.collection_id = c.id AND f.key = 'floor'
 """
-_DERIVED: Final = "the index is derived, and is built anew from the log"
+_DERIVED: Final = "the index is derived, and is rebuilt from the log"
 
 
 def look(url: str, namespace: bytes, budget: Budget) -> Audit:

@@ -48,7 +48,7 @@ class Hazard(enum.StrEnum):
 
 
 DECISIVE: Final = (Hazard.SIGKILL, Hazard.POWER)
-"""Whoever cannot see these two has not looked."""
+"""Without these two, nothing was examined."""
 
 
 class Soundness(enum.StrEnum):

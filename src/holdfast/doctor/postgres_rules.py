@@ -199,7 +199,7 @@ def _lagging(replica: Replica) -> Finding:
     return Finding(
         Severity.WARNING,
         (Hazard.STALENESS,),
-        "the newest messages, for whoever reads from the standby",
+        "the newest messages, for clients that read from the standby",
         "it is behind the primary",
         f"standby {replica.name} is {replica.lag_s:.0f} s behind",
         "Read your own writes from the primary, or with the token of the ack (replicas=… in "
@@ -213,7 +213,7 @@ def _standby(seen: PostgresSeen) -> Opinion:
             Finding(
                 Severity.WARNING,
                 (Hazard.STALENESS, Hazard.FAILOVER),
-                "the newest messages, for whoever reads here",
+                "the newest messages, for clients that read here",
                 "this server is a standby: it replays what the primary has committed, later",
                 f"in recovery, {seen.standby_lag_s:.0f} s behind",
                 "Give the primary's URL; a standby belongs into replicas=… of holdfast.connect",

@@ -258,7 +258,7 @@ def _is_replica(info: Mapping[str, str]) -> Finding:
     return Finding(
         Severity.WARNING,
         (Hazard.STALENESS, Hazard.FAILOVER),
-        "the newest messages, for whoever reads here",
+        "the newest messages, for clients that read here",
         "this server is a replica: it follows its primary after the primary has answered",
         f"role {info.get('role')}, master_link_status {info.get('master_link_status', 'unknown')}",
         "Give the primary's URL, or a Sentinel's; read from a replica only what may be old",

@@ -51,7 +51,7 @@ def show(audit: Audit) -> None:
 
 
 def _reasons(finding: Finding) -> Any:
-    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+    from rich.table import Table  # noqa: PLC0415 - needed only for printing
 
     grid = Table.grid(padding=(0, 1, 0, 0))
     for name, words in (("why", finding.why), ("now", finding.now), ("do", finding.change)):
@@ -75,7 +75,7 @@ def _commands(finding: Finding) -> Iterator[str]:
 
 
 def _verdicts(audit: Audit) -> Any:
-    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+    from rich.table import Table  # noqa: PLC0415 - needed only for printing
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -94,7 +94,7 @@ def _closing(audit: Audit) -> str:
 
 
 def _console() -> Any:
-    from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+    from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
     return Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
 

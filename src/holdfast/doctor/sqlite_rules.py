@@ -186,7 +186,7 @@ def _versions(seen: SqliteSeen) -> list[Finding]:
                 Severity.NOTE,
                 (),
                 "nothing by those who wrote so far",
-                "this Python's sqlite3 module has the WAL-reset bug; whoever writes to this file "
+                "this Python's sqlite3 module has the WAL-reset bug; programs that write to this file "
                 "with it beside others may damage it, rarely",
                 f"sqlite3.sqlite_version {words(seen.standard)}",
                 "Write to this file through holdfast or apsw only",

@@ -106,7 +106,7 @@ def _order(table: Table) -> Finding | None:
         return Finding(
             Severity.NOTE,
             (),
-            "the place of a message for whoever reads while two are being written",
+            "the place of a message for clients that read while two are being written",
             "a serial number is taken before the commit, so a reader can see 8 before 7 exists",
             f"{table.name} is ordered by {counted[0]}",
             f"Number within the session, under its lock, with UNIQUE ({table.session}, seq)",

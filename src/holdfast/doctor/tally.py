@@ -1,4 +1,4 @@
-"""What a watch has counted so far: plain figures, read by whoever shows them."""
+"""What a watch has counted so far: plain figures, read by the views."""
 
 from __future__ import annotations
 

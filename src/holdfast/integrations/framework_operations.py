@@ -106,7 +106,7 @@ def change(
 ) -> Steps[History | None]:
     """Rewrite a session to what `decide` makes of it; what it was, or None if it stays.
 
-    It happens only if nobody wrote in between: otherwise it is decided anew.
+    It happens only if nobody wrote in between: otherwise it is decided again.
     """
     clash: Conflict | None = None
     for _ in range(TRIES):
@@ -121,7 +121,7 @@ def change(
             clash = error
             continue
         return found
-    assert clash is not None  # noqa: S101 - only a clash begins anew
+    assert clash is not None  # noqa: S101 - only a clash begins again
     raise clash
 
 

@@ -112,7 +112,7 @@ def to_holdfast(message: BaseMessage) -> Message:
 
 
 def theirs(message: Message) -> BaseMessage:
-    """A message of ours as LangChain's, whoever wrote it."""
+    """A message of ours as LangChain's, by any writer."""
     form = to_langchain(message)
     if form is not None:
         return messages_from_dict([form])[0]

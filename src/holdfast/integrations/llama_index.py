@@ -116,7 +116,7 @@ def to_holdfast(message: ChatMessage) -> Message:
 
 
 def theirs(message: Message) -> ChatMessage:
-    """A message of ours as LlamaIndex's, whoever wrote it."""
+    """A message of ours as LlamaIndex's, by any writer."""
     return ChatMessage.model_validate(to_llama_index(message))
 
 

@@ -2,7 +2,7 @@
 
 It is a cache that may be lost: a power cut after its first persist can take a collection. So it
 holds numbers and vectors, no text; a collection that is gone, damaged or answers short is
-dropped and built anew from the log. One collection belongs to one log.
+dropped and rebuilt from the log. One collection belongs to one log.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ChromaIndex:
         return position
 
     def search(self, command: Search) -> list[Candidate]:
-        """The nearest. Chroma knows nothing of words: whoever has the texts adds those."""
+        """The nearest. Chroma knows nothing of words: the caller, which has the texts, adds those."""
         position = self.index_position(ReadPosition(command.session))
         collection = self._known_collection(command.session)
         if collection is None or position.model != command.model:
@@ -173,7 +173,7 @@ class ChromaIndex:
             del self._erased[next(iter(self._erased))]
         self.index_position(ReadPosition(command.session))
         collection = self._known_collection(command.session)
-        if collection is None:  # there is none, or not as many entries as it notes: built anew
+        if collection is None:  # there is none, or not as many entries as it notes: rebuilt
             self.erase(Erase(command.session))
             return
         collection.delete(ids=[str(command.number)])
@@ -198,8 +198,8 @@ class ChromaIndex:
                 backend=BACKEND,
             )
         return Damaged(
-            f"Chroma at {self._place} cannot use what it has stored {words}; the index is built "
-            "anew from it",
+            f"Chroma at {self._place} cannot use what it has stored {words}; the index is rebuilt "
+            "from it",
             operation=operation,
             backend=BACKEND,
         )

@@ -32,7 +32,7 @@ _VOCABULARY: Final = Path(__file__).with_name("vocabulary.txt")
 class Embedder(Protocol):
     """Text to vectors. Called from several threads; equal texts give equal vectors.
 
-    `name` is kept with the index. Another name means another model: the index is built anew.
+    `name` is kept with the index. Another name means another model: the index is rebuilt.
     """
 
     name: str
@@ -51,7 +51,7 @@ class _Loaded:
 
 
 class _Lazy:
-    """Loads its model when it is first used, once in a process, whoever comes first.
+    """Loads its model when it is first used, once in a process, by its first caller.
 
     Not the one of a parent: a thread that did not come along in the fork may have held any lock.
     """

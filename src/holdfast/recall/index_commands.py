@@ -24,7 +24,7 @@ class Position:
     """How far an index has come in its log, with vectors of which model. "" and 0: not at all.
 
     `floor`: it holds nothing of numbers up to this one. Where the log's own floor is higher, the
-    index holds what was forgotten or rewritten, and is built anew.
+    index holds what was forgotten or rewritten, and is rebuilt.
     """
 
     model: str = ""

@@ -75,7 +75,7 @@ class Indexer:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._noted = 0
-        self._process = os.getpid()  # last: whoever sees it sees all of the above
+        self._process = os.getpid()  # last: a thread that sees it sees all of the above
 
     def note(self, log: bytes) -> None:
         """A log has grown. Part of every append, so it does next to nothing."""
@@ -163,7 +163,7 @@ class Indexer:
             self._ended.wait(GATHER_S)
         if log is None or self._ended.is_set():
             return None
-        self._waiting.discard(log)  # before it is looked at: what comes from now on is told anew
+        self._waiting.discard(log)  # before it is looked at: what comes from now on is noted again
         return log
 
     def _put_back(self, log: bytes) -> None:
@@ -183,7 +183,7 @@ class Indexer:
 def _a_little(log: bytes, embedder: Embedder, *, apart: bool) -> Steps[int]:
     """Index for a moment; return how many records are left.
 
-    An index with vectors of another model is left to whoever recalls: two programs with different
+    An index with vectors of another model is left to the next recall: two programs with different
     models would take it from one another with every append. One that is `apart` from the log does
     not see that another process forgets meanwhile what is on its way here.
     """

@@ -1,6 +1,6 @@
 """How a log is indexed: by number, in batches, as far as time allows. Both may crash.
 
-The position of an index moves in the same step as its entries, so whoever comes next goes on
+The position of an index moves in the same step as its entries, so the next indexer goes on
 where the last one ended. Nobody writes to log and index: entries are made from what the log says.
 """
 
@@ -180,7 +180,7 @@ def _entries(cut: Slice, embedder: Embedder) -> Steps[list[Entry]]:
 
 
 def _text(record: bytes) -> str:
-    """A record that cannot be read has no text; whoever reads the history is told of it."""
+    """A record that cannot be read has no text; a read of the history reports it."""
     try:
         return text_of(codec.decode(record))
     except StoredDataError:

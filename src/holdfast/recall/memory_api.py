@@ -223,7 +223,7 @@ class LongTerm(_Memory):
         return self._run(memory_operations.wait_for(self._models, scope, seq, timeout_s))
 
     def reindex(self, scope: str | None = None) -> int:
-        """Build the index of a scope anew from the log, or of all; how many records it has read."""
+        """Rebuild the index of a scope from the log, or of all; how many records it has read."""
         from holdfast.recall import memory_operations
 
         self._check_open()

@@ -195,7 +195,7 @@ def numbered(blocks: Iterator[tuple[int, bytes]], decode: Decoder) -> Iterator[t
 
 
 def _one_by_one(first: int, block: bytes, decode: Decoder) -> Iterator[Line]:
-    """Each line as it is asked for: whoever asks may refuse one before the bad one is reached."""
+    """Each line as it is asked for: the caller may refuse one before the bad one is reached."""
     texts = block.split(b"\n")
     finished = texts[-1] == b""
     for number, text in enumerate(texts[:-1] if finished else texts, first):

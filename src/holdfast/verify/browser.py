@@ -252,8 +252,8 @@ class ChatPage(Block):
     ) -> Remembered:
         """SIGKILL at the moment of the response: it has left the service, and is not yet here.
 
-        Whoever answers before the message is durable is caught, however soon after it would
-        have been. The power of the engines in `power` is cut at that moment: whoever answers
+        A service that answers before the message is durable is caught, however soon after it would
+        have been. The power of the engines in `power` is cut at that moment: one that answers
         before it is on the disk is caught as well.
         """
         self.open()

@@ -1,4 +1,4 @@
-"""Which promises a store claims. Declared by whoever brings the store, never guessed."""
+"""Which promises a store claims. Declared by the store's author, never guessed."""
 
 from __future__ import annotations
 

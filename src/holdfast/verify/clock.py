@@ -1,4 +1,4 @@
-"""A clock that can be moved while whoever runs by it goes on."""
+"""A clock that can be moved while the processes on it go on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Clock:
     def __init__(self, folder: Path, name: str = "clock") -> None:
         """Its shared file is made in the folder, and goes with it."""
         shims.library("clock")  # say now if there is none
-        self._folder = folder.absolute()  # whoever is started may work elsewhere
+        self._folder = folder.absolute()  # a started process may work elsewhere
         self._path = self._folder / name
         self._shared = memoryview(shared_file(self._path, _SIZE_BYTES)).cast("q")
 
@@ -57,7 +57,7 @@ class Clock:
         seen_s = self._seen_s(ask or self.ask)
         if abs(seen_s - self.offset_s) > CLOCK_ERROR_S:
             raise FaultNotProven(
-                f"clock: it was moved to {self.offset_s:+.1f} s, and whoever was asked is at "
+                f"clock: it was moved to {self.offset_s:+.1f} s, and the process that was asked is at "
                 f"{seen_s:+.1f} s: a statically linked program ignores the preload"
             )
         return Evidence(

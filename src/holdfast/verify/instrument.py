@@ -31,4 +31,4 @@ class Instrument(Protocol):
     """Something that must be there when a process starts. Its pid stays that of the process."""
 
     def wrap(self, launch: Launch) -> Launch:
-        """How to start it instead. Called anew for each start."""
+        """How to start it instead. Called again for each start."""

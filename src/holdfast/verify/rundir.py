@@ -41,7 +41,7 @@ class RunDir:
         let_pass(self.path)
 
     def rename(self) -> None:
-        """Go on under a new name, so that whoever knew the old one finds nothing there."""
+        """Go on under a new name, so that a process that knew the old one finds nothing there."""
         old, new = self.path, _new_path(self.path.parent)
         _reaper.hold(str(new))
         old.rename(new)

@@ -74,7 +74,7 @@ def _directory(engine: Any, needle: bytes, stack: contextlib.ExitStack) -> Itera
 
 
 def _sqlite(path: Path, needle: bytes, stack: contextlib.ExitStack) -> Iterator[Place]:
-    import apsw  # noqa: PLC0415 - only whoever needs it pays for it
+    import apsw  # noqa: PLC0415 - loaded only where needed
 
     db: Any = apsw.Connection(str(path))
     stack.callback(db.close)

@@ -1,6 +1,6 @@
 """Damages one stored record behind the store's back, and says what the store made of it.
 
-Whoever brings a store may bring the way to damage it, `Target(tamper=…)`. Otherwise nothing is
+A store's author may bring the way to damage it, `Target(tamper=…)`. Otherwise nothing is
 known of how a user stores things, except that the id of a message stands somewhere in what the
 engine holds (`stored.py` looks there). Ids are ASCII, so no serializer spells them otherwise.
 """

@@ -20,7 +20,7 @@ class Overdue(BaseException):
 
 @contextlib.contextmanager
 def watchdog(limit_s: float) -> Iterator[Callable[[], None]]:
-    """Raise `Overdue` in the block after so long; calling what is given begins the time anew.
+    """Raise `Overdue` in the block after so long; calling what is given restarts the time.
 
     By a signal, which interrupts any wait, and only the main thread takes one: elsewhere nothing
     is watched. A timer of the process is not used, since a caller may have one of its own.

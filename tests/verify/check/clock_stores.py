@@ -30,7 +30,7 @@ KEEPS = Claims(
 
 
 class WeekFile(Sound):
-    """One row a session says when it is over; whoever opens the file is the engine."""
+    """One row a session says when it is over; the process that opens the file is the engine."""
 
     ttl_s = WEEK_S
 

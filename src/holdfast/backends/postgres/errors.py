@@ -29,7 +29,7 @@ class ConnectionLost(EngineUnreachable):
 
 
 class IndexGone(Refused):
-    """Another program dropped tables of the index, which are made anew. Nothing was written."""
+    """Another program dropped tables of the index, which are created again. Nothing was written."""
 
 
 class ReplyTimeout(psycopg.OperationalError):

@@ -116,7 +116,7 @@ def _make_ready(link: Link, schema: str) -> None:
 
 
 def _migrate(link: Link, schema: str) -> None:
-    """In one transaction, under a lock: whoever comes second finds it done."""
+    """In one transaction, under a lock: the second process finds it done."""
     _lock(link)
     _, known, there = _whose(link, schema)
     if not there:

@@ -45,7 +45,7 @@ def _state(link: Link, schema: str) -> tuple[Any, ...]:
 
 
 def _make(link: Link, schema: str) -> None:
-    """In one transaction, under a lock: whoever comes second finds it done."""
+    """In one transaction, under a lock: the second process finds it done."""
     link.execute(COMMON["migration_lock"].encode(), (str(round(MAKE_TIMEOUT_S * 1000)),))
     link.execute(SQL["extension"].encode())
     types, _, whole, _ = _state(link, schema)

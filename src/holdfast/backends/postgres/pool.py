@@ -2,7 +2,7 @@
 
 Not psycopg_pool: that opens connections in the background, with growing pauses while the
 server is away. "Refused", "wrong password" and "too many connections" all become one time-out
-there, and a server that is back is not used until the pause is over. Here whoever needs a
+there, and a server that is back is not used until the pause is over. Here a caller that needs a
 connection opens it, learns at once why it fails, and finds the server as soon as it is back.
 """
 

@@ -1,4 +1,4 @@
-"""The files of a Redis are written anew at once, so that no copy of what was forgotten is left in them."""
+"""The files of a Redis are rewritten at once, so that no copy of what was forgotten is left in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def clean(ask: Ask) -> Steps[tuple[str, ...]]:
 
 
 def _rewrite(ask: Ask, words: tuple[bytes, ...], status: str, deadline_s: float) -> Steps[bool]:
-    """Whether a file was written anew. One that was under way before may have old records in it."""
+    """Whether a file was rewritten. One that was under way before may have old records in it."""
     began = False
     while time.monotonic() < deadline_s:
         info = yield from _info(ask)

@@ -118,7 +118,7 @@ class Engine:
         )
 
     def forget(self, command: Forget) -> Steps[Removed]:
-        """Forget, then write the files of that server anew."""
+        """Forget, then rewrite the files of that server."""
         statement = statement_for(command, self.keys)
         yield from self.carry([statement])
         removed: Removed = statement.outcome()

@@ -96,7 +96,7 @@ def talk(link: Link, payload: bytes, replies: int) -> Steps[list[Any]]:
     try:
         answer: list[Any] = yield Talk(link, payload, replies)
     except GeneratorExit:
-        raise  # whoever carries the steps out was interrupted itself, and does no more of them
+        raise  # the runner was interrupted itself, and does no more steps
     except BaseException:
         yield Shut(link)
         raise

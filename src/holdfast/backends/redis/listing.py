@@ -2,7 +2,7 @@
 
 Index and session may be on different nodes, and anybody may stop between two steps. A name goes
 out in three: a mark beside the index (`going`), a ticket at the session, then the name itself if
-the mark is still there. Whoever brings such a session to life finds the ticket, takes the mark
+the mark is still there. A write that revives such a session finds the ticket, takes the mark
 away, writes the name, and only then the session; a ticket that is not the newest counts for
 nothing. So a live session is in the index, whichever of them comes first or never goes on.
 """

@@ -27,7 +27,7 @@ from holdfast.recall.index_commands import Position
 
 IN_THE_FILES: Final = (
     "the append-only file and the last snapshot, where the server writes them, and those of its "
-    "replicas, until they are written anew: BGREWRITEAOF, BGSAVE"
+    "replicas, until they are rewritten: BGREWRITEAOF, BGSAVE"
 )
 IN_FILES_FOR_NOW: Final = f"{IN_THE_FILES}; now=True does it"
 NEW_TICKET: Final = b"1"
@@ -50,7 +50,7 @@ def _trouble(reply: Any) -> HoldfastError | None:
         )
     if reply[0] == b"lost":
         return Damaged(
-            "the index of the session has lost its vectors. Nothing was changed. It is built anew",
+            "the index of the session has lost its vectors. Nothing was changed. It is rebuilt",
             backend=BACKEND,
         )
     if reply[0] == b"newer":

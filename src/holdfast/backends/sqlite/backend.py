@@ -370,7 +370,7 @@ class SqliteBackend(SqliteSetup):
     def _healed(self, harm: Harm | None) -> Database:
         """The database with its files where they were, or others that came into their place.
 
-        Whoever calls it keeps every writer out.
+        The caller keeps every writer out.
         """
         if harm is None and not self._database.retired:
             return self._database

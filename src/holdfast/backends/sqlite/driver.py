@@ -81,7 +81,7 @@ def _refuse_emptied(path: Path, *, create: bool) -> None:
     SQLite itself would delete the -wal file of such a database, with all that is in it.
     """
     log_file = Path(f"{path.resolve()}-wal")
-    # In this order: whoever makes the file just now writes to it before there is a log.
+    # In this order: a process that creates the file just now writes to it before there is a log.
     was_there = not create or (log_file.exists() and log_file.stat().st_size > 0)
     if was_there and path.exists() and path.stat().st_size == 0:
         raise _error(
@@ -219,7 +219,7 @@ def _whose(connection: apsw.Connection, path: Path) -> int:
 
 
 def _migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring the schema up to date in one transaction; whoever comes second finds it done."""
+    """Bring the schema up to date in one transaction; the second process finds it done."""
     if _pragma(connection, "user_version") == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")

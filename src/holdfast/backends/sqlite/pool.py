@@ -25,7 +25,7 @@ Reader = tuple[apsw.Connection, Tables]
 
 
 class Pool:
-    """At most `READERS_MAX` connections; whoever comes when all are lent waits, not for ever."""
+    """At most `READERS_MAX` connections; a caller that comes when all are lent waits, not for ever."""
 
     def __init__(self, path: Path, namespace: bytes, *, busy_timeout_s: float) -> None:
         self._path = path

@@ -53,7 +53,7 @@ class Row:
         return self.last if visible else 0
 
     def set_ttl(self, ttl_ms: int, now_ms: int) -> None:
-        """Start the time to live anew, as the write asks."""
+        """Restart the time to live, as the write asks."""
         if ttl_ms != TTL_KEEP:
             self.ttl_ms = None if ttl_ms == TTL_NEVER else ttl_ms
         # One more, because the present millisecond has begun already: never before its time.

@@ -1,6 +1,6 @@
 """Whether the names of an open database still lead to the very files that are open.
 
-A file that is unlinked, replaced or moved stays writable for whoever holds it open, and what is
+A file that is unlinked, replaced or moved stays writable for a process that holds it open, and what is
 written then is lost with the process. A file is its device and inode; a name is not enough.
 """
 

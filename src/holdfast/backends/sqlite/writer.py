@@ -86,7 +86,7 @@ class Writer:
     def commit(self, group: Sequence[Pending], *, again: bool = True) -> None:
         """Apply a group in one transaction and sync it once.
 
-        Where tables of the index are gone they are made anew, and it is applied again. Raises
+        Where tables of the index are gone they are created again, and it is applied again. Raises
         Displaced if the files lost their names while this waited for its turn: others may have
         gone on with the same -wal file and another database.
         """

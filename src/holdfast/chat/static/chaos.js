@@ -39,7 +39,7 @@ async function cause(fault) {
   }
 }
 
-// No answer is an answer here: the fault may have ended whoever was to give it.
+// No answer is an answer here: the fault may have ended the process that was to give it.
 async function begin(fault, key) {
   try {
     await ask(`/api/chaos/${fault.name}/${key}`, { method: "POST" });

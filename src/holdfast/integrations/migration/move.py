@@ -1,7 +1,7 @@
 """Bring histories over, each session whole, and prove by reading back that they are there.
 
 What was brought over is known again: a message's id and all else of it are made from the source
-alone. So a second run adds nothing, an interrupted one goes on, and whoever wrote into the target
+alone. So a second run adds nothing, an interrupted one goes on, and another writer of the target
 meanwhile is left alone.
 """
 

@@ -1,6 +1,6 @@
 """Any store, holdfast's or a user's, sync or async, behind one small sync surface.
 
-Nothing is detected that has to be claimed: a key is passed to whoever claims `exactly-once`.
+Nothing is detected that has to be claimed: a key is passed to a store that claims `exactly-once`.
 What is looked at is only the shape of a thing: our own classes, and whether an answer has to
 be awaited.
 """
@@ -90,7 +90,7 @@ class Client(Block):
 
     @property
     def store(self) -> object:
-        """What `open()` returned, for whoever looks at its code."""
+        """What `open()` returned, for tools that look at its code."""
         return self._store
 
     @property

@@ -77,7 +77,7 @@ def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> str:
 def _run_dump(engine: Engine, dump: bytes) -> str:
     """By a role that owns a database and nothing else: a dump can run no program and read no file.
 
-    The store uses it too, since triggers of the dump run as whoever writes.
+    The store uses it too, since triggers of the dump run as the role that writes.
     """
     import psycopg  # noqa: PLC0415 - as in drivers
 

@@ -1,6 +1,6 @@
 """The directory of a capsule: written once, checked whenever it is read.
 
-A capsule is data, whoever made it: nothing in it names a path outside it or code to be run, and
+A capsule is data, by any author: nothing in it names a path outside it or code to be run, and
 what it unpacks to has a bound.
 """
 

@@ -49,7 +49,7 @@ POSTGRES: Final[Mapping[str, Mapping[str, str]]] = {
 CHROMA: Final[Mapping[str, Mapping[str, str]]] = {"server": {}}
 
 SQLITE: Final[Mapping[str, Mapping[str, str]]] = {"default": {}}
-"""SQLite has no server to configure: whoever opens the file sets its pragmas."""
+"""SQLite has no server to configure: the process that opens the file sets its pragmas."""
 
 CONFIGS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "redis": REDIS,

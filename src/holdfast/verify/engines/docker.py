@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _DAEMON_TIMEOUT_S: Final = 60
 _LOOK_TIMEOUT_S: Final = 5
-"""Whoever only asks what is here does not wait long for a daemon that hangs."""
+"""A question about what is here does not wait long for a daemon that hangs."""
 _USUAL_SOCKET: Final = "unix:///var/run/docker.sock"
 _REMOVE: Final = """
 import sys, contextlib, docker

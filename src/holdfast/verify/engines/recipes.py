@@ -86,7 +86,7 @@ def _postgres_version(port: int, password: str) -> str:
 
 def _redis_server(program: str) -> Callable[[Mapping[str, str]], list[str]]:
     def arguments(settings: Mapping[str, str]) -> list[str]:
-        # Protected mode refuses whoever does not come from the container itself.
+        # Protected mode refuses clients that do not come from the container itself.
         own = {"protected-mode": "no", "dir": "/data"}
         return ["sh", "-c", _CLOSED, "sh", program, *redis_arguments({**own, **settings})]
 

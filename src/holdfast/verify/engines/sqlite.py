@@ -1,4 +1,4 @@
-"""SQLite: no server, so an engine of files only; whoever opens the file is the engine."""
+"""SQLite: no server, so an engine of files only; the process that opens the file is the engine."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SqliteEngine(Block):
         return supply_of(self._supply, self.kind).cut(end)
 
     def move_clock(self, by_s: float) -> Evidence:
-        """Move the clock of whoever was started under `clock`; proven by asking a new process."""
+        """Move the clock of the processes started under `clock`; proven by asking a new process."""
         if self.clock is None:
             raise UsageError("start_engine('sqlite', clock=True) has a clock to move")
         return self.clock.move(by_s)

@@ -91,7 +91,7 @@ class FaultyDisk(Block):
         return Evidence("disk", seen, {"mechanism": self.mechanism, **counts})
 
     def close(self) -> None:
-        """Remove its shared file. Whoever still runs on it meets no fault any more."""
+        """Remove its shared file. A process that still runs on it meets no fault any more."""
         if self._run_dir.path.exists():
             self.heal()
             self._run_dir.clear()

@@ -46,7 +46,7 @@ def check_expired(facts: Facts, found: Findings) -> int:
 def _ends(appends: list[Append], life_ns: int) -> dict[Append, int]:
     """For each append, the latest time until which its session can have lived on.
 
-    A write while the session may still live lets it live longer; a later one begins it anew.
+    A write while the session may still live lets it live longer; a later one begins a new one.
     """
     tries = sorted((inv, comp, at) for at, a in enumerate(appends) for inv, comp in a.tries)
     ends: dict[Append, int] = {}

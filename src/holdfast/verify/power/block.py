@@ -155,7 +155,7 @@ class BlockSupply(Block):
         self._mount()
 
     def _tear(self, dirty: list[int]) -> list[str]:
-        """Whoever works here stops, and some of what is not synced reaches the disk."""
+        """The processes that work here stop, and some of what is not synced reaches the disk."""
         others = [pid for pid in users_of(self.directory) if pid != os.getpid()]
         reaper.signal_all(others, signal.SIGSTOP)
         chance = random.Random(f"{self._torn}/{self._cuts}")  # noqa: S311 - a plan, not a secret

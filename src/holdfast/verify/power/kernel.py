@@ -98,7 +98,7 @@ def mount_ext4(device: str, where: Path) -> None:
 
 
 def unmount(where: Path) -> None:
-    """Take it away from there; whoever still has a file of it open keeps only that."""
+    """Take it away from there; a process that still has a file of it open keeps only that."""
     _check(_libc.umount2(os.fsencode(where), _MNT_DETACH), f"unmount {where}")
 
 

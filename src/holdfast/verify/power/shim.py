@@ -60,7 +60,7 @@ class _Name(NamedTuple):
 
 
 class ShimSupply(Block):
-    """The power of a directory, for whoever was started under it: it is its own instrument."""
+    """The power of a directory, for the processes started under it: it is its own instrument."""
 
     mechanism = "shim"
 
@@ -197,7 +197,7 @@ class ShimSupply(Block):
                 _check_process(pid, str(self.directory.resolve()))
 
     def _check_ended(self) -> None:
-        """Whoever is still there waits in a sync and has the lock, which we would wait for."""
+        """A process that is still there waits in a sync and has the lock, which we would wait for."""
         left = [pid for pid in users_of(self.directory) if pid != os.getpid()]
         if left:
             raise FaultNotProven(

@@ -11,7 +11,7 @@ from holdfast.verify.proof import Evidence
 
 
 class Supply(Protocol):
-    """The power of one directory. Whoever keeps data in it is started under its instruments.
+    """The power of one directory. A process that keeps data in it is started under its instruments.
 
     A supply that was opened has passed its positive control: a write that was synced survived
     a cut, and one that was not did not. One that cannot pass raises `FaultNotProven`; one that

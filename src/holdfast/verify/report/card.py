@@ -26,7 +26,7 @@ CLOSING: Final = {
 
 def table(result: CheckResult) -> Any:
     """One line a configuration."""
-    from rich import box  # noqa: PLC0415 - only whoever looks needs it
+    from rich import box  # noqa: PLC0415 - needed only for printing
     from rich.table import Table  # noqa: PLC0415
 
     about = result.environment
@@ -53,7 +53,7 @@ def table(result: CheckResult) -> Any:
 
 
 def _cell(row: Mapping[str, Any]) -> Any:
-    from rich.text import Text  # noqa: PLC0415 - only whoever looks needs it
+    from rich.text import Text  # noqa: PLC0415 - needed only for printing
 
     style = COLOURS[row["verdict"]]
     if row["not_run"]:

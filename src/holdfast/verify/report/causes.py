@@ -73,7 +73,7 @@ def likely(
 ) -> Cause:
     """The likely cause of an anomaly, or of a promise that was broken in a scenario without one.
 
-    It speaks to whoever can change the store: its user, its framework's maintainers, or us.
+    It speaks to the people who can change the store: its user, its framework's maintainers, or us.
     """
     engine = environment.get("engine") or {}
     info = anomaly or {}
@@ -134,7 +134,7 @@ _TABLE: Final = (
             "This configuration writes nothing to disk (appendonly no, no snapshots), so the "
             "engine's memory died with its process.",
             "Set appendonly yes and appendfsync always; or require MEMORY only, and say so to "
-            "whoever relies on it.",
+            "the people who rely on it.",
         ),
         names=_LOST,
         engines=_REDIS,
@@ -380,7 +380,7 @@ _TABLE: Final = (
     _When(
         Cause(
             "Errors of the engine are swallowed or misnamed: an empty answer instead of an error, "
-            '"not done" for what may have been done, or a connection that is never opened anew.',
+            '"not done" for what may have been done, or a connection that is never reopened.',
             "Let every error out as done, not done or unknown, and replace broken connections.",
         ),
         promise="loud",

@@ -32,7 +32,7 @@ def ensure_ready() -> None:
 
 def _environment() -> Any:
     try:
-        import jinja2  # noqa: PLC0415 - an extra, needed by whoever asks for a report
+        import jinja2  # noqa: PLC0415 - an extra, needed only for a report
     except ImportError as error:
         raise UsageError(
             "--report needs a template engine: pip install 'holdfast[verify]'"

@@ -26,7 +26,7 @@ class Live:
     """Shows on the error stream what happens now; a line a scenario where that is no terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+        from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
         self._console = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet, soft_wrap=True
@@ -74,7 +74,7 @@ def show(result: CheckResult, *, quiet: bool = False) -> None:
 
     Quiet: the verdict, and the promises that were not kept.
     """
-    from rich.console import Console  # noqa: PLC0415 - only whoever looks needs it
+    from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
     console = Console(highlight=False, markup=False, emoji=False, file=sys.stdout)
     if quiet:
@@ -102,7 +102,7 @@ def closing_of(result: Mapping[str, Any]) -> str:
 
 
 def _scorecard(result: CheckResult) -> Any:
-    from rich.table import Table  # noqa: PLC0415 - only whoever looks needs it
+    from rich.table import Table  # noqa: PLC0415 - needed only for printing
 
     table = Table(title=_title(result), title_justify="left")
     table.add_column("promise", no_wrap=True)
@@ -123,7 +123,7 @@ def _title(result: CheckResult) -> str:
 
 
 def _coloured(verdict: str) -> Any:
-    from rich.text import Text  # noqa: PLC0415 - only whoever looks needs it
+    from rich.text import Text  # noqa: PLC0415 - needed only for printing
 
     return Text(f"{_MARKS[verdict]} {verdict}", style=COLOURS[verdict])
 

@@ -41,7 +41,7 @@ OTHERWISE: Final[Mapping[str, Mapping[str, str]]] = {
 
 All of them keep the files that the engine reads at its start, and so lose nothing, but for one:
 a Redis that is started with an append-only file for the first time reads that file and not its
-snapshot. Whoever runs `rdb-only` and wants to be safer loses everything by it.
+snapshot. A team that runs `rdb-only` and wants to be safer loses everything by it.
 """
 _NOT_FREE: Final = 8
 _ONLY_THE_FILE: Final = (

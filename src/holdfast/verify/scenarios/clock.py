@@ -110,7 +110,7 @@ class ClockDrift(_Clocks):
             if isinstance(engine, Clocked) and engine.kind in TELLS_TIME:
                 context.landed("clock", engine.move_clock(-BACK_S).seen)
             clients.until_acknowledged(context.amount(80))
-            clients.instruments = []  # whoever reads it all back has the real time
+            clients.instruments = []  # the client that reads it all back has the real time
             kept = f"hosts {DRIFT_S:g} s apart, and a step back of {BACK_S:g} s"
             return context.conclude(self, clients, kept)
 

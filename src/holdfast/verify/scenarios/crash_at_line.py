@@ -39,7 +39,7 @@ TRIES: Final = 3
 MISSED_MAX: Final = 0.1
 """Where more than this part of the points is not reached again, nothing is said."""
 AGAIN_MAX: Final = 8
-"""So often whoever was refused asks again."""
+"""How often a refused call is made again."""
 AHEAD: Final = 8
 STUCK_MAX: Final = 3
 """A store that did not come back so often is not crashed further."""
@@ -63,7 +63,7 @@ class Strike:
 
 
 class CrashAtLine(Scenario):
-    """Run up to a line, end the application there, open the store anew, and ask; line by line."""
+    """Run up to a line, end the application there, reopen the store, and ask; line by line."""
 
     name = "crash-at-line"
     about = "the application is ended at one line of the store after another"
@@ -77,7 +77,7 @@ class CrashAtLine(Scenario):
     looks_at = "append"
     """The operation by which its code is found, and what that imports."""
     ahead = AHEAD
-    """So many points are under way at once: nobody waits for whoever reads the results."""
+    """So many points are under way at once: nobody waits for the reader of the results."""
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""

@@ -19,7 +19,7 @@ class CrashPlan:
     """One operation of the store, in a session of its own.
 
     `before` ends with the operation in which the crash comes; `after` is done by another
-    process, which opens the store anew. What the judge does not know has its own judge here:
+    process, which reopens the store. What the judge does not know has its own judge here:
     `torn` says what is wrong with the answers to `after`, or nothing.
     """
 

@@ -58,7 +58,7 @@ class DiskFull(Scenario):
             return outcome
 
     def _swallowed(self, clients: ClientPool, outages: Outages) -> Iterator[Finding]:
-        """Whoever says "done" of what the full disk refused has swallowed that error."""
+        """A store that says "done" of what the full disk refused has swallowed that error."""
         for span in outages.spans:
             gone = swallowed(list(clients.raw_events()), *span, at_once=self.at_once)
             if gone:

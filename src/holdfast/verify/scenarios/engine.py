@@ -245,7 +245,7 @@ class NetworkCut(Scenario):
 
 
 class NoConnections(Scenario):
-    """Others hold every connection; whoever comes new is turned away, and served later."""
+    """Others hold every connection; a new client is turned away, and served later."""
 
     name = "no-connections"
     about = "others hold every connection that the engine allows"

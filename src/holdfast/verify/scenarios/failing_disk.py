@@ -21,7 +21,7 @@ from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 2
 MET_WITHIN_S: Final = 4.0
-"""Whoever hangs instead of an error is not waited for."""
+"""A client that hangs instead of raising is not waited for."""
 SLOW_S: Final = 0.02
 SLOW_APPENDS: Final = 10
 

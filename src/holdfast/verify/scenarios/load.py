@@ -62,7 +62,7 @@ class Concurrency(Scenario):
 
 
 class LongSession(Scenario):
-    """A session of thousands of messages; then it is read while it is forgotten and begun anew.
+    """A session of thousands of messages; then it is read while it is forgotten and begun again.
 
     A cap drops what was acknowledged; a reader that takes page after page mixes two histories.
     """
@@ -92,7 +92,7 @@ class LongSession(Scenario):
         forgets = "forgotten" in context.claimed
         for session in sessions:
             forget = [Step("forget", session)] if forgets else []
-            scripts.append([wait, *forget, _long(session, "anew", 0)])
+            scripts.append([wait, *forget, _long(session, "again", 0)])
         with context.clients(self) as clients:
             started = clients.start(scripts=scripts)
             if not clients.trouble:

@@ -22,7 +22,7 @@ REQUESTS_MAX: Final = 12
 class LostAck(Scenario):
     """The answer to each request of an append is lost, one after another.
 
-    Whoever asks for a key, writes, and then notes the key, is safe at two of the three.
+    A store that asks for a key, writes, and then notes the key, is safe at two of the three.
     """
 
     name = "lost-ack"

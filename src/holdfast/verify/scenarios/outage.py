@@ -14,7 +14,7 @@ from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.process import ClientProcess, kind_of
 
 ENOUGH: Final = 50
-"""Whoever did so much without an error notices none."""
+"""A client that did so much without an error notices none."""
 REFUSED_MAX: Final = 20
 """So many writes in a row are not refused by mere crowding."""
 
@@ -86,7 +86,7 @@ class Outages:
 def met_by(working: Sequence[ClientProcess]) -> Callable[[], bool | None]:
     """Asks whether each client has met an error since now; None while that is not decided.
 
-    Whoever did enough without one notices none.
+    A client that did enough without one notices none.
     """
     known = {error for client in working for error in client.error_kinds}
     ended = {client.name: client.ended + ENOUGH for client in working}

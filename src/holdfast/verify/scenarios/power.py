@@ -131,7 +131,7 @@ class PowerCut(EngineFault):
     def _turns(self, context: ScenarioContext, clients: ClientPool) -> list[list[ClientProcess]]:
         """Who is at work at each cut: a few processes, or one in which many write at once.
 
-        Apart from one another, since whoever syncs its own write syncs those of others as well.
+        Apart from one another, since a process that syncs its own write syncs those of others as well.
         """
         shape = context.shape(self.name)
         shared = bool(context.about.get("many")) and not context.alone

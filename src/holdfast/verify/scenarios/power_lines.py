@@ -42,7 +42,7 @@ class PowerAtLine(EngineAtLine):
             return outcome
 
     def prepare(self, context: ScenarioContext, clients: ClientPool) -> None:
-        """Whoever is the engine itself has to be started so that its power counts."""
+        """A client that is the engine itself is started so that its power counts."""
         if isinstance(context.engine, SqliteEngine):
             clients.instruments.extend(context.engine.instruments)
 

@@ -53,7 +53,7 @@ static int fails(int kind, int file)
     return 1;
 }
 
-/* On to whoever comes next, which may be the shim of the power supply. */
+/* On to the next library, which may be the shim of the power supply. */
 int fsync(int file)
 {
     int (*next)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");

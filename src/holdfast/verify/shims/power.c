@@ -227,7 +227,7 @@ static void bring(int file)
 
 /* An fsync that fails. What it should have brought to the disk is thrown away, as btrfs does; with
  * ext4 and xfs it would stay readable and be taken for clean. Either way no later fsync that works
- * brings it back, and whoever only tries again has lost it. */
+ * brings it back, and a program that only tries again has lost it. */
 static int refuse(int file)
 {
     int64_t left = __atomic_load_n(&control->refuse, __ATOMIC_SEQ_CST);

@@ -18,7 +18,7 @@ KEYS: Final = 20
 APPENDS_MAX: Final = 5000
 _POLL_S: Final = 0.0002
 ABREAST_S: Final = 5.0
-"""Whoever waits for the others does so no longer than this."""
+"""The longest wait for the others."""
 
 
 def test_a_retry_with_the_same_key_adds_nothing(target: Target) -> None:

@@ -75,7 +75,7 @@ def _all_there(events: list[Event], ttl_s: float) -> bool:
     """Hold every read in the time of the last write to all that was written; False if one was late.
 
     The judge says so too, where a read found the session empty. Where the part that had expired
-    was made anew by the very next write, it only sees that messages are lost.
+    was created again by the very next write, it only sees that messages are lost.
     """
     live_ns = round((ttl_s - LATE_S) * 1e9)
     written: list[str] = []

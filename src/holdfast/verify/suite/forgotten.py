@@ -137,7 +137,7 @@ def test_no_vector_of_a_long_session_is_left(target: Target) -> None:
     hold("forgotten", not left, "; ".join(left))
 
 
-def test_an_index_that_is_built_anew_brings_nothing_back(target: Target) -> None:
+def test_an_index_that_is_rebuilt_brings_nothing_back(target: Target) -> None:
     """From the log, which has nothing left of it."""
     _must_recall(target)
     index = target.index
@@ -155,7 +155,7 @@ def test_an_index_that_is_built_anew_brings_nothing_back(target: Target) -> None
     if not before or index.count(session):
         cannot(f"the index was not lost: it had {before} vectors and has {index.count(session)}")
     with Client(target) as later:
-        _not_found(later, session, "after its index was built anew")
+        _not_found(later, session, "after its index was rebuilt")
 
 
 def _must_recall(target: Target) -> None:

@@ -1,4 +1,4 @@
-"""fresh: whoever reads after the ack sees the write."""
+"""fresh: a read after the ack sees the write."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MANY: Final = 120
 
 
 def test_what_was_said_and_remembered_is_found_by_itself(target: Target) -> None:
-    """Each of the texts, by whoever wrote them and by a client that opens later."""
+    """Each of the texts, by their writers and by a client that opens later."""
     scope = _filled(target)
     for words in ("by a client that opened later", "by one after that"):
         with recalling(target) as client:
@@ -96,7 +96,7 @@ def test_a_lost_index_comes_back_from_the_log(target: Target) -> None:
 
 
 def test_another_embedding_model_does_not_mix_with_the_first(target: Target) -> None:
-    """Vectors of two models have nothing to do with each other: it is built anew."""
+    """Vectors of two models have nothing to do with each other: it is rebuilt."""
     other = target.index.other_model
     if other is None:
         cannot(memories.NO_MODEL)
@@ -156,7 +156,7 @@ def _hold_summaries(client: Client, session: str, texts: list[str], when: str = 
 
 @contextlib.contextmanager
 def recalling(target: Target) -> Iterator[Client]:
-    """A client that can be asked to recall; whoever claims it and cannot has broken it."""
+    """A client that can be asked to recall; a store that claims it and cannot has broken it."""
     with Client(target) as client:
         if not client.recalls:
             broken("recallable", memories.NO_RECALL)

@@ -181,7 +181,7 @@ class ClientPool(Block):
         return {pid: waited_for_cpu_s(pid) for pid in pids}
 
     def _conceded_s(self, before: dict[int, float], limit_s: float) -> float:
-        """Whoever waits for a processor or a disk does not hang: a busy machine is no finding."""
+        """A client that waits for a processor or a disk does not hang: a busy machine is no finding."""
         most_s = _STARVED_MAX * limit_s
         if any(waits_for_disk(client.process.pid) for client in self.processes):
             return most_s

@@ -201,7 +201,7 @@ def unfound(client: plain.Client, scope: str, *, by_meaning: bool = True) -> lis
 def missing(
     client: plain.Client, scope: str, text: str, query: str, k: int, *, until_s: float | None = None
 ) -> str | None:
-    """Why a text is not found; None where it is. Whoever is behind and says so is asked again."""
+    """Why a text is not found; None where it is. A store that is behind and says so is asked again."""
     until_s = time.monotonic() + CATCH_UP_S if until_s is None else until_s
     while True:
         try:

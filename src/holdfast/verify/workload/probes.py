@@ -52,7 +52,7 @@ MORE_CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 )
 """Not in records of an earlier release, nor in capsules, which have what they have."""
 MEGABYTE_S_MAX: Final = 0.5
-"""Whoever takes longer for one is not given sixteen."""
+"""A store that takes longer for one is not given sixteen."""
 NEIGHBOURS: Final = (
     "user", "user-1", "user-10", "user-1:", "user-1:messages", "user-1/2", "User-1", "user-1 ",
     " user-1", "user-*", "user-?", "user-%", "user__", "user-_", "{user-1}", "user-1\n", "user.1",
@@ -198,7 +198,7 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
     accepted, refused = [], []
     try:
         for number, (words, fields) in enumerate(CONTENTS):
-            # Ids are younger than some releases; whoever has none makes them up when it reads.
+            # Ids are younger than some releases; a release that has none makes them up when it reads.
             message = {"role": "user", **fields}
             try:
                 yesterday.append(f"old-{seed}-{number}", [{"id": f"old.{number}", **message}])

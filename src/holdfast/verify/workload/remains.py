@@ -46,7 +46,7 @@ class Remains:
 def remains_of(client: int, url: str) -> Remains | None:
     """Stop a client and note its connections; None where the server does not tell of them all.
 
-    It stays stopped: whoever asks is going to kill it.
+    It stays stopped: the caller is going to kill it.
     """
     pause_tree(client)
     ports = {port for pid in tree(client) for port in _ports_of(pid)}

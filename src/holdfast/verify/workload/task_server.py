@@ -49,7 +49,7 @@ class Task:
     look: bool = False
     """Tell whose they are, and which modules it took to do the steps."""
     imports: list[str] = field(default_factory=list)
-    """Modules that this process shall have from now on: a fork imports what is missing anew."""
+    """Modules that this process shall have from now on: a fork imports what is missing again."""
     point: list[Any] | None = None
     """File, line, hit: where to strike. None lets it pass."""
     strike: str = "kill-app"

@@ -19,7 +19,7 @@ if record == ERASED_RECORD then
 end
 
 -- The index first. Where that breaks off, the log is as it was, and an index without as many entries
--- as it counts is built anew.
+-- as it counts is rebuilt.
 local followed, entries, near, words = index_keys()
 local by = redis.pcall('HGET', followed, 'by')
 if type(by) == 'table' then -- it is on another node, since the slot moves

@@ -1,5 +1,5 @@
 -- Add entries and move the index of a log on, if it is where the caller saw it and the log has not
--- been forgotten or rewritten since. ARGV: 1 model, 2 after, 3 upto, 4 floor, 5 anew, 6 how many the
+-- been forgotten or rewritten since. ARGV: 1 model, 2 after, 3 upto, 4 floor, 5 from scratch, 6 how many the
 -- client compares, 7… entries. With one more than that, the engine compares them, if it can.
 local head = read_head()
 if head.trouble then

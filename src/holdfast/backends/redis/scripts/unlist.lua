@@ -1,5 +1,5 @@
 -- Note that the name of a session that is not alive may be taken out of the index from now on:
--- whoever brings it to life again has to write it there first, and says so with this ticket.
+-- a write that revives it has to write it there first, and says so with this ticket.
 -- ARGV: 1 the ticket. What has expired is marked, so that no clock can bring it back unlisted.
 local head = read_head()
 if head.trouble or not head.exists or head.state == 'live' then

@@ -2,7 +2,7 @@
 
 A line is `SECONDS.NANOSECONDS name(arguments) = result <SECONDS>`. The tracer takes the first
 time before it lets the call go, and the length after the call has ended and before the process
-goes on: whoever knows that a call ended learned it later than `end_ns`.
+goes on: a client that knows that a call ended learned it later than `end_ns`.
 """
 
 from __future__ import annotations

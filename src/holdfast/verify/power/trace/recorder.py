@@ -64,7 +64,7 @@ class Recording:
 
 
 class Recorder:
-    """An instrument: whoever is started under it is recorded. Nobody else may change `directory`.
+    """An instrument: a process started under it is recorded. Nobody else may change `directory`.
 
     `VerifyError` where there is no strace.
     """
@@ -127,7 +127,7 @@ class Recorder:
         return Recording(self._base, replay.kinds, operations, replay.unfinished)
 
     def restart(self) -> None:
-        """Begin anew: the directory holds something else from now on.
+        """Begin again: the directory holds something else from now on.
 
         Who was started under the recorder and waits goes on being recorded.
         """

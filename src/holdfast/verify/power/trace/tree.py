@@ -19,7 +19,7 @@ _VOLATILE_FOLDERS: Final = ("pg_dynshmem",)
 
 
 def is_volatile(path: str) -> bool:
-    """Whether a file has no part in what survives: whoever starts anew makes it anew.
+    """Whether a file has no part in what survives: a process that starts creates it again.
 
     SQLite's `-shm` is shared memory between processes, rebuilt from the log.
     """
