@@ -29,7 +29,7 @@ from bench.figure import Figure, side_by_side
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.ports import reserve_port
-from holdfast.verify.engines.wire import http_status, redis_call
+from holdfast.verify.engines.raw_protocol import http_status, redis_call
 from holdfast.verify.proof import await_true
 from holdfast.verify.run_as import run_as_ids, run_as_user
 

@@ -15,7 +15,7 @@ from typing import Any
 from bench.figure import Figure
 from holdfast.verify.history import Event, Header, History, event_json, header_json, read_history
 from holdfast.verify.judge import judge
-from holdfast.verify.judge.command import judge_file, render
+from holdfast.verify.judge.judge_command import judge_file, render
 
 OPERATIONS = 1_000_000
 SESSIONS_IN_FLIGHT = 8

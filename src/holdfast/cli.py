@@ -190,11 +190,11 @@ def _check_options(words: list[str]) -> dict[str, Any]:
 @click.pass_context
 def judge(ctx: click.Context, file: Path, json_to: Path | None) -> None:
     """Judge a recorded history: exit 0 kept, 1 broken, 3 unknown, 4 not a history."""
-    from holdfast.verify.judge import command  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.judge import judge_command  # noqa: PLC0415 - the kit loads when used
 
-    result = command.judge_file(file)
-    terminal.show_verdict(command.render(result), command.to_json(result), json_to)
-    ctx.exit(command.EXIT_CODES[result.verdict])
+    result = judge_command.judge_file(file)
+    terminal.show_verdict(judge_command.render(result), judge_command.to_json(result), json_to)
+    ctx.exit(judge_command.EXIT_CODES[result.verdict])
 
 
 @main.group()
@@ -286,9 +286,7 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
     TARGET is a URL: redis://, postgresql://, sqlite:///, chroma:///, or http:// of a Chroma.
     Exit 0 sound, 1 findings, 2 wrong arguments, 3 could not look, 4 the kit failed.
     """
-    from holdfast.doctor import command  # noqa: PLC0415 - the kit loads when used
-
-    ctx.exit(command.run(command.Asked(**asked)))
+    ctx.exit(doctor_command.run(doctor_command.Asked(**asked)))
 
 
 @main.command()

@@ -10,8 +10,8 @@ import zlib
 import httpx
 import pytest
 
+from holdfast.verify.faults.data_directory import MovedAway
 from holdfast.verify.faults.engine import paused
-from holdfast.verify.faults.files import MovedAway
 from tests.chat.people import COMMAND, Client
 from tests.exports import PAST_MS, export, head, session, wrong_files
 from tests.waiting import wait_until

@@ -96,7 +96,7 @@ def test_a_failure_of_the_doctor_itself_is_4(monkeypatch: pytest.MonkeyPatch, so
     def fall(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("holdfast.doctor.sqlite.look", fall)
+    monkeypatch.setattr("holdfast.doctor.ask_sqlite.look", fall)
     done = doctor(sound)
     assert done.exit_code == 4
     assert "the doctor itself failed" in done.stderr

@@ -14,9 +14,9 @@ from holdfast import Durability, Message
 from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.driver import open_link
 from holdfast.doctor import Hazard, Severity, Soundness, assert_sound, audit
+from holdfast.doctor.ask_postgres import _Look
 from holdfast.doctor.budget import Budget
-from holdfast.doctor.postgres import _Look
-from holdfast.doctor.tables import Column, Table, judge
+from holdfast.doctor.conversation_tables import Column, Table, judge
 from tests.doctor.conftest import OnDisk, about, verdicts
 from tests.waiting import wait_until
 

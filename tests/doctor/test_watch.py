@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast.doctor.canary import MESSAGES_MAX, NAMESPACE, Canary
 from holdfast.doctor.tally import Tally
-from holdfast.doctor.watch import WatchOptions, watch
+from holdfast.doctor.watching import WatchOptions, watch
 from holdfast.errors import UsageError
 from holdfast.pytest_plugin import EngineFactory
 from tests.waiting import wait_until

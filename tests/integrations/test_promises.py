@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.verify.adapters import llama_index
+from holdfast.verify.adapters import llama_index_store
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of
@@ -29,7 +29,7 @@ LLAMA_INDEX = (
 
 @pytest.mark.parametrize("name", LLAMA_INDEX)
 def test_a_promise_is_kept_through_llama_index(name: str, sqlite_engine: SqliteEngine):
-    TESTS[name][1](llama_index.holdfast(sqlite_engine))
+    TESTS[name][1](llama_index_store.holdfast(sqlite_engine))
 
 
 def test_what_langchains_redis_history_tears_ours_keeps_whole():

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.verify import Target
-from holdfast.verify.adapters import langchain, openai_agents
+from holdfast.verify.adapters import langchain_store, openai_agents_store
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.suite import *  # noqa: F403 - this is how the suite is taken
 
 APIS: dict[str, Callable[[Any], Target]] = {
-    "langchain": langchain.holdfast,
-    "openai-agents": openai_agents.holdfast,
+    "langchain": langchain_store.holdfast,
+    "openai-agents": openai_agents_store.holdfast,
 }
 
 

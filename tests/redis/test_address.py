@@ -14,7 +14,7 @@ import holdfast
 from holdfast import Durability, EngineUnreachable, HoldfastError, StorageWarning, UsageError
 from holdfast.doctor import Hazard, Soundness, audit
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines.wire import redis_call
+from holdfast.verify.engines.raw_protocol import redis_call
 from tests.contract.harness import AsyncApi, say, texts
 from tests.waiting import wait_until
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.doctor import storage, tables
+from holdfast.doctor import conversation_tables, storage
+from holdfast.doctor.conversation_tables import Table
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Storage
-from holdfast.doctor.tables import Table
 
 DEFAULTS: Final = {
     "fsync": "on",
@@ -72,7 +72,7 @@ def judge(seen: PostgresSeen) -> Opinion:
     if seen.tables is None:
         found.unknown |= {Hazard.ORDER, Hazard.CONCURRENCY}
     elif any(table.session for table in seen.tables):
-        found.findings += tables.judge(seen.tables)
+        found.findings += conversation_tables.judge(seen.tables)
     else:
         found.absent |= {Hazard.ORDER, Hazard.CONCURRENCY}
     found.add(storage.judge(seen.place))

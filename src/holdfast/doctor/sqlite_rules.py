@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from holdfast.doctor import storage, tables
+from holdfast.doctor import conversation_tables, storage
+from holdfast.doctor.conversation_tables import Table
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
 from holdfast.doctor.storage import Process, Storage
-from holdfast.doctor.tables import Table
 
 HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
@@ -111,7 +111,9 @@ def _of_strangers(found: Sequence[Table] | None) -> Opinion:
     if not any(table.session for table in found):
         return Opinion(absent={Hazard.ORDER, Hazard.CONCURRENCY})
     # The commands are PostgreSQL's: SQLite cannot add a key to a table that is there.
-    return Opinion([replace(one, commands=()) for one in tables.judge(found, one_writer=True)])
+    return Opinion(
+        [replace(one, commands=()) for one in conversation_tables.judge(found, one_writer=True)]
+    )
 
 
 _ROLLBACK: Final = Finding(

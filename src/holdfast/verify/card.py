@@ -26,9 +26,9 @@ from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
 from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import ForkServer, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
-from holdfast.verify.workload.process import ClientProcess
 
 ROUNDS: Final = 5
 ROUNDS_MIN: Final = 2

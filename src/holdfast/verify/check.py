@@ -43,7 +43,7 @@ from holdfast.verify.result import (
 )
 from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.clock import ClockExpiry
+from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
 

@@ -13,8 +13,8 @@ from holdfast import terminal
 from holdfast.errors import HoldfastError, VerifyError
 from holdfast.verify import card
 from holdfast.verify import check as kit
+from holdfast.verify.report import check_terminal as report
 from holdfast.verify.report import ci, html
-from holdfast.verify.report import terminal as report
 from holdfast.verify.result import CheckResult
 
 

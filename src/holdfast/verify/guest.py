@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from holdfast.backends.redis.address import TLS_OPTIONS
 from holdfast.errors import UsageError
 from holdfast.verify.engines.options import DEFAULT_CONFIG, EngineOptions
-from holdfast.verify.engines.place import Place, is_permitted, refusal
 from holdfast.verify.engines.url import PostgresByUrl, RedisByUrl, with_parameter
+from holdfast.verify.engines.url_place import Place, is_permitted, refusal
 from holdfast.verify.rundir import RunDir
 
 FILES: Final = ("sqlite", "chroma")

@@ -9,9 +9,9 @@ from typing import Final
 from holdfast.errors import UsageError, VerifyError
 from holdfast.verify.scenarios import ScenarioContext
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Step
-from holdfast.verify.workload.process import ClientProcess
 
 TRIES: Final = 12
 """So often a first call is made: a store that refuses one in three is not taken for a dead one."""

@@ -16,7 +16,7 @@ from holdfast.verify.card import subjects_of
 from holdfast.verify.check import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report import html
-from holdfast.verify.report.card import amounts, bar
+from holdfast.verify.report.card_terminal import amounts, bar
 from holdfast.verify.result import CheckResult
 from holdfast.verify.result_card import Acked, Loss, Row, card_of, loss_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.judge import Verdict
-from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
+from holdfast.verify.scenarios.moved_clock import ClockDrift, ClockExpiry
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play
 

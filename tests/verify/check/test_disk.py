@@ -9,8 +9,8 @@ import pytest
 from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
-from holdfast.verify.scenarios.disk import DiskFull
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.full_disk import DiskFull
 from holdfast.verify.scenarios.outage import swallowed
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play

@@ -11,7 +11,7 @@ from holdfast.verify.engines import start_engine
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict
 from holdfast.verify.power.trace import Recording
-from holdfast.verify.power.trace.disk import Crash, Loss
+from holdfast.verify.power.trace.disk_model import Crash, Loss
 from holdfast.verify.power.trace.instants import Instant
 from holdfast.verify.power.trace.tree import Base, Tree
 from holdfast.verify.result import CheckResult

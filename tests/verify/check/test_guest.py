@@ -12,7 +12,7 @@ import redis
 import holdfast
 from holdfast.errors import UsageError
 from holdfast.verify.check import CheckOptions, check
-from holdfast.verify.engines.place import PERMIT_VARIABLE
+from holdfast.verify.engines.url_place import PERMIT_VARIABLE
 from tests.contract.harness import say
 
 

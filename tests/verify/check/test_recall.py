@@ -13,7 +13,7 @@ from holdfast.verify.engines import Engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
 from holdfast.verify.scenarios.recall import Recall
-from holdfast.verify.scenarios.summaries import SummaryAtLine
+from holdfast.verify.scenarios.summary_crashes import SummaryAtLine
 from holdfast.verify.workload import memories
 from tests.verify.check import recalling
 from tests.verify.check.checking import Notes, tell

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import VerifyError
 from holdfast.verify.judge import Verdict
-from holdfast.verify.report.terminal import closing_of
+from holdfast.verify.report.check_terminal import closing_of
 from holdfast.verify.result import Finding, combine
 from tests.verify.check.checking import run, tell
 

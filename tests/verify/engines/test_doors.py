@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import VerifyError
 from holdfast.verify.engines import start_engine
-from holdfast.verify.engines.wire import ReplyError, postgres_query, redis_call
+from holdfast.verify.engines.raw_protocol import ReplyError, postgres_query, redis_call
 from holdfast.verify.rundir import RunDir, cache_dir
 from holdfast.verify.shims import library
 
@@ -27,7 +27,7 @@ KINDS = ["redis", "valkey", "postgres"]
 INTRUDER = """
 import os, sys
 folder, port, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-from holdfast.verify.engines.wire import postgres_query, redis_call
+from holdfast.verify.engines.raw_protocol import postgres_query, redis_call
 try:
     print(redis_call(port, "CONFIG", "GET", "dir") if kind != "postgres"
           else postgres_query(port, "SELECT current_user"))

@@ -18,8 +18,8 @@ from holdfast.linux import is_gone
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.postgres import PostgresEngine
+from holdfast.verify.engines.raw_protocol import ReplyError
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.wire import ReplyError
 
 
 def _setting(engine: Any, name: str) -> str:

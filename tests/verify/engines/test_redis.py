@@ -9,8 +9,8 @@ import pytest
 from holdfast.errors import EngineFailed, EngineMissing, FaultNotProven, UsageError
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.engines.cluster import RedisCluster
+from holdfast.verify.engines.raw_protocol import ReplyError
 from holdfast.verify.engines.redis import RedisEngine
-from holdfast.verify.engines.wire import ReplyError
 
 IN_FORCE = {
     "rdb-only": {"appendonly": "no", "save": "3600 1 300 100 60 10000"},
@@ -76,7 +76,7 @@ def test_a_paused_engine_is_silent_and_answers_again_with_its_data(
 
 
 def redis_engine_ping(port: int) -> object:
-    from holdfast.verify.engines.wire import redis_call  # noqa: PLC0415 - one use
+    from holdfast.verify.engines.raw_protocol import redis_call  # noqa: PLC0415 - one use
 
     return redis_call(port, "PING", timeout_s=0.2)
 

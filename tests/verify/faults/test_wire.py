@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from holdfast.verify.faults.wire import Wire
+from holdfast.verify.faults.proxy_links import Wire
 
 STEPS = range(8)
 """Turns of the event loop between a client's connect and the close: each meets another state."""

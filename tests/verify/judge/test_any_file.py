@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import NotAHistory
 from holdfast.verify import _lines, history
-from holdfast.verify.judge.command import judge_file
+from holdfast.verify.judge.judge_command import judge_file
 
 HEADER = b'{"holdfast_history":1,"target":"t"}'
 INVOKE = b'{"type":"invoke","time_ns":1,"op":1,"f":"append","session":"s","messages":["a"]}'

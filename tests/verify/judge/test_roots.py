@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.verify.history import History
 from holdfast.verify.judge import Verdict, judge
-from holdfast.verify.judge.command import render, to_json
+from holdfast.verify.judge.judge_command import render, to_json
 from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
 from tests.verify.judge.oracle import NEVER_NS, Op
 from tests.verify.judge.random_histories import random_ops, to_history

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import VerifyError
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict, judge
-from holdfast.verify.judge.command import EXIT_CODES, judge_file, render, to_json
+from holdfast.verify.judge.judge_command import EXIT_CODES, judge_file, render, to_json
 from holdfast.verify.judge.recheck import Recheck, confirmed
 from tests.verify.judge.random_histories import to_history
 from tests.verify.judge.writing import append, forget, lost_reply, named, read

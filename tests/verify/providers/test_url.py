@@ -22,9 +22,9 @@ from holdfast.verify.engines import (
     open_engine,
     start_engine,
 )
-from holdfast.verify.engines.place import Place, looks_like_production
 from holdfast.verify.engines.protocol import Namespaced
 from holdfast.verify.engines.url import clean_up, postgres_place, redis_place
+from holdfast.verify.engines.url_place import Place, looks_like_production
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Final
 
 from holdfast.errors import UsageError
 from holdfast.integrations import forms
-from holdfast.integrations.migration.files import PersistedFile
 from holdfast.integrations.migration.found import Source
-from holdfast.integrations.migration.redis import Lists
+from holdfast.integrations.migration.llama_index_file import PersistedFile
+from holdfast.integrations.migration.redis_lists import Lists
 from holdfast.integrations.migration.sql import Table, Tables
 from holdfast.model import Message
 

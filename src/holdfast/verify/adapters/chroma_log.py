@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from holdfast.verify.adapters import chroma
+from holdfast.verify.adapters import chroma_store
 from holdfast.verify.indexes import Hashes
 
 INDEXED: Final = {"hnsw:batch_size": 25, "hnsw:sync_threshold": 50}
 
-server_queued: Final = functools.partial(chroma.server, model=Hashes())
-server_indexed: Final = functools.partial(chroma.server, model=Hashes(), about=INDEXED)
-library_queued: Final = functools.partial(chroma.client, model=Hashes())
-library_indexed: Final = functools.partial(chroma.client, model=Hashes(), about=INDEXED)
+server_queued: Final = functools.partial(chroma_store.server, model=Hashes())
+server_indexed: Final = functools.partial(chroma_store.server, model=Hashes(), about=INDEXED)
+library_queued: Final = functools.partial(chroma_store.client, model=Hashes())
+library_indexed: Final = functools.partial(chroma_store.client, model=Hashes(), about=INDEXED)

@@ -38,25 +38,25 @@ HOLDFAST_ENGINES: Final = MappingProxyType(
 
 FRAMEWORKS: Final = {
     "openai-agents": Framework(
-        "holdfast.verify.adapters.openai_agents",  # cycle: a registry; its adapter asks it what to install
+        "holdfast.verify.adapters.openai_agents_store",  # cycle: a registry; its adapter asks it what to install
         ("sqlite", "redis", *HOLDFAST_ENGINES),
         "openai-agents",
         HOLDFAST_ENGINES,
     ),
     "langchain": Framework(
-        "holdfast.verify.adapters.langchain",  # cycle: a registry; its adapter asks it what to install
+        "holdfast.verify.adapters.langchain_store",  # cycle: a registry; its adapter asks it what to install
         ("sqlite", "redis", "postgres", *HOLDFAST_ENGINES),
         "langchain-community",
         HOLDFAST_ENGINES,
     ),
     "llama-index": Framework(
-        "holdfast.verify.adapters.llama_index",  # cycle: a registry; its adapter asks it what to install
+        "holdfast.verify.adapters.llama_index_store",  # cycle: a registry; its adapter asks it what to install
         ("redis", *HOLDFAST_ENGINES),
         "llama-index-storage-chat-store-redis",
         HOLDFAST_ENGINES,
     ),
     "chroma": Framework(
-        "holdfast.verify.adapters.chroma",  # cycle: a registry; its adapter asks it what to install
+        "holdfast.verify.adapters.chroma_store",  # cycle: a registry; its adapter asks it what to install
         ("client", "server"),
         "'holdfast[chroma,recall]'",
         {"client": "sqlite", "server": "chroma"},

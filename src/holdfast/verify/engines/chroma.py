@@ -10,8 +10,8 @@ from typing import Final
 
 from holdfast.linux import descendants, listeners
 from holdfast.verify.engines.ports import HOST
+from holdfast.verify.engines.raw_protocol import http_status
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.engines.wire import http_status
 
 _OK: Final = 200
 _PROBE_TIMEOUT_S: Final = 2.0

@@ -18,9 +18,9 @@ from holdfast.verify import reaper
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
+from holdfast.verify.engines.raw_protocol import ReplyError, postgres_query, scram_verifier
 from holdfast.verify.engines.server import ServerEngine
 from holdfast.verify.engines.template import ClusterFiles, superuser_password
-from holdfast.verify.engines.wire import ReplyError, postgres_query, scram_verifier
 from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.run_as import run_as_ids, run_as_user
 from holdfast.verify.rundir import RunDir, root_of

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from holdfast.errors import EngineMissing, UsageError
 from holdfast.verify.engines.ports import HOST
+from holdfast.verify.engines.raw_protocol import postgres_query, redis_call
 from holdfast.verify.engines.redis import redis_arguments
-from holdfast.verify.engines.wire import postgres_query, redis_call
 
 _SAID_CHARS_MAX: Final = 500
 _CLOSED: Final = (  # /tmp of the container

@@ -10,8 +10,8 @@ from holdfast.errors import EngineFailed, FaultNotProven
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST, reserve_port
 from holdfast.verify.engines.process import ANSWER_TIMEOUT_S, START_TIMEOUT_S
+from holdfast.verify.engines.raw_protocol import ReplyError, redis_call, redis_calls
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.engines.wire import ReplyError, redis_call, redis_calls
 from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.rundir import write_private
 

@@ -13,7 +13,7 @@ from holdfast.errors import EngineMissing, UsageError
 from holdfast.linux import descendants, listeners
 from holdfast.verify.engines.ports import HOST
 from holdfast.verify.engines.process import START_TIMEOUT_S, LocalProcess
-from holdfast.verify.engines.wire import http_status
+from holdfast.verify.engines.raw_protocol import http_status
 from holdfast.verify.power import open_supply
 from holdfast.verify.proof import Evidence
 from holdfast.verify.rundir import Storage

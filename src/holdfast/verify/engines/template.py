@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import EngineFailed
-from holdfast.verify.engines.wire import scram_verifier
+from holdfast.verify.engines.raw_protocol import scram_verifier
 from holdfast.verify.rundir import RunDir, cache_dir, write_private
 
 INITDB_OPTIONS: Final = (

@@ -20,8 +20,8 @@ from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
 from holdfast.verify.engines.drivers import postgres_connection, redis_client, settings_by_url
 from holdfast.verify.engines.options import DEFAULT_CONFIG, EngineOptions, Found
-from holdfast.verify.engines.place import Place, is_permitted, looks_like_production, refusal
 from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.engines.url_place import Place, is_permitted, looks_like_production, refusal
 from holdfast.verify.undo import Undo
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from holdfast.errors import FaultNotProven, UsageError, VerifyError
 from holdfast.verify.blocks import Block
-from holdfast.verify.faults.wire import (
+from holdfast.verify.faults.proxy_links import (
     Armed,
     Counters,
     Direction,

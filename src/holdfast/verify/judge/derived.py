@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 
-from holdfast.verify.judge.bounds import Bounds, make_bounds
 from holdfast.verify.judge.case import Append, Case, Read
+from holdfast.verify.judge.effect_times import Bounds, make_bounds
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.verify.report.card import CLOSING, FAULTS, TROUBLE_CHARS_MAX, span
+from holdfast.verify.report.card_terminal import CLOSING, FAULTS, TROUBLE_CHARS_MAX, span
 from holdfast.verify.report.view import legible
 
 WIDTH_MIN: Final = 0.5

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
-from holdfast.verify.report.terminal import CLOSING, closing_of
+from holdfast.verify.report.check_terminal import CLOSING, closing_of
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""

@@ -3,11 +3,9 @@
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.change import RestartOtherwise, Upgrade
 from holdfast.verify.scenarios.clients import KillClients, PauseClient
-from holdfast.verify.scenarios.clock import ClockDrift, ClockExpiry
 from holdfast.verify.scenarios.crash_at_line import CrashAtLine
 from holdfast.verify.scenarios.direct import Damage, OddContent, OddIds, OldRecords
-from holdfast.verify.scenarios.disk import DiskFull, EngineDiskFull
-from holdfast.verify.scenarios.engine import (
+from holdfast.verify.scenarios.engine_faults import (
     KillEngine,
     NetworkCut,
     NoConnections,
@@ -17,12 +15,14 @@ from holdfast.verify.scenarios.engine import (
 from holdfast.verify.scenarios.engine_lines import EngineAtLine
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
+from holdfast.verify.scenarios.full_disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
 from holdfast.verify.scenarios.lost_ack import LostAck
+from holdfast.verify.scenarios.moved_clock import ClockDrift, ClockExpiry
 from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
 from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
-from holdfast.verify.scenarios.summaries import SummaryAtLine
+from holdfast.verify.scenarios.summary_crashes import SummaryAtLine
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),

@@ -17,9 +17,9 @@ from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios.evidence import anomalies_json
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape
-from holdfast.verify.workload.process import ClientProcess
 
 SEEN_MAX: Final = 20
 AT_ONCE: Final = 6

@@ -16,7 +16,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.engine import NOT_MANAGED, EngineFault
+from holdfast.verify.scenarios.engine_faults import NOT_MANAGED, EngineFault
 from holdfast.verify.spec import EngineView, view_of
 from holdfast.verify.workload.client_pool import ClientPool
 

@@ -10,7 +10,7 @@ from holdfast.model import Durability
 from holdfast.verify.process_tree import pause_tree
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess
 
 CLIENTS: Final = 4
 KILLS: Final = 8

@@ -25,8 +25,8 @@ from holdfast.verify.scenarios.crash_plans import (
     why_stuck,
 )
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.plan import Step
-from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.task_server import ASIDE, Task
 
 AMONG_ALL_S: Final = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.verify.lines import Point
-from holdfast.verify.workload import summaries
+from holdfast.verify.workload import summary_check
 from holdfast.verify.workload.plan import Step, message
 
 Answers = Sequence[Mapping[str, Any]]
@@ -109,12 +109,14 @@ def rewrite_torn(plan: CrashPlan, answers: Answers) -> str:
 
 def summary_torn(plan: CrashPlan, answers: Answers) -> str:
     """What is wrong with the summaries after one broke off; empty where nothing is."""
-    at_once, later = (summaries.parse(each["summaries"]) for each in answers if "summaries" in each)
+    at_once, later = (
+        summary_check.parse(each["summaries"]) for each in answers if "summaries" in each
+    )
     names = [name for step in plan.before for name in step.messages]
     texts = [str(message(name)["content"]) for name in names]
-    if words := summaries.overlap(at_once) or summaries.repeated(at_once, texts):
+    if words := summary_check.overlap(at_once) or summary_check.repeated(at_once, texts):
         return words
-    words = summaries.wrong(later, texts)
+    words = summary_check.wrong(later, texts)
     return words and f"{words}, after summarize() was done again"
 
 

@@ -10,7 +10,7 @@ from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.workload import probes
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess
 
 
 class OddContent(Scenario):

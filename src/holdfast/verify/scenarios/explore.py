@@ -24,8 +24,8 @@ from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header
 from holdfast.verify.judge import Verdict
 from holdfast.verify.power.trace import Crash, Loss, Recorder, Recording, build
+from holdfast.verify.power.trace.inode_operations import Write
 from holdfast.verify.power.trace.instants import Instant, choose
-from holdfast.verify.power.trace.operations import Write
 from holdfast.verify.result import ANOMALIES_MAX, Finding
 from holdfast.verify.rundir import RunDir
 from holdfast.verify.scenarios.base import (

@@ -14,8 +14,8 @@ from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import TTL_ERROR_S, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import shut_out
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.plan import Step
-from holdfast.verify.workload.process import ClientProcess
 
 CLIENTS: Final = 4
 LONG_BATCH: Final = 100

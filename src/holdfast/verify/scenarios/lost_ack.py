@@ -9,7 +9,7 @@ from holdfast.verify.faults.proxy import Proxy
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.engine import NO_NETWORK, engine_of
+from holdfast.verify.scenarios.engine_faults import NO_NETWORK, engine_of
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.plan import Step
 

@@ -11,7 +11,7 @@ from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess, kind_of
+from holdfast.verify.workload.client_process import ClientProcess, kind_of
 
 ENOUGH: Final = 50
 """A client that did so much without an error notices none."""

@@ -19,12 +19,12 @@ from holdfast.verify.power import open_supply
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import CROWD, Outcome, ScenarioContext
-from holdfast.verify.scenarios.engine import EngineFault
+from holdfast.verify.scenarios.engine_faults import EngineFault
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.reach import files_of, prove_written
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess
 
 CLIENTS: Final = 2
 ROUNDS: Final = 3

@@ -10,9 +10,9 @@ from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.direct import run_probe
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.memories import CATCH_UP_S, NO_RECALL, K
 from holdfast.verify.workload.plan import Step, message
-from holdfast.verify.workload.process import ClientProcess
 
 ROUNDS: Final = 2
 """After so many the process dies, mostly while the index of the next one is made."""

@@ -12,7 +12,7 @@ from holdfast.verify.suite.judging import broken, cannot, hold, ids, killable, n
 from holdfast.verify.suite.peers import listen, peers
 from holdfast.verify.suite.record import Recorded, turn
 from holdfast.verify.target import Target
-from holdfast.verify.workload import memories, summaries
+from holdfast.verify.workload import memories, summary_check
 
 MANY: Final = 120
 """More than an index takes in at once."""
@@ -145,12 +145,12 @@ def test_a_crash_inside_a_summary_neither_loses_nor_doubles(target: Target) -> N
 def _summarizing(target: Target) -> Iterator[Client]:
     with recalling(target) as client:
         if not client.summarizes:
-            cannot(summaries.NONE)
+            cannot(summary_check.NONE)
         yield client
 
 
 def _hold_summaries(client: Client, session: str, texts: list[str], when: str = "at once") -> None:
-    words = summaries.wrong(client.summaries(session), texts)
+    words = summary_check.wrong(client.summaries(session), texts)
     hold("recallable", not words, f"{when}: {words}")
 
 

@@ -17,9 +17,9 @@ from holdfast.verify.instrument import Instrument
 from holdfast.verify.process_tree import waits_for_disk
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.workload.client import Job
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape, Step
-from holdfast.verify.workload.process import ClientProcess
 from holdfast.verify.workload.remains import Remains, remains_of
 
 OPS_PER_CLIENT: Final = 1_000_000

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.verify.adapters import plain
 from holdfast.verify.target import Target
-from holdfast.verify.workload import summaries
+from holdfast.verify.workload import summary_check
 from holdfast.verify.workload.probes import LEFT_OUT, speak
 
 FACTS: Final = (
@@ -109,7 +109,7 @@ def _other_model(target: Target, scope: str) -> Iterator[dict[str, Any]]:
 def _summarized(surface: plain.Client, seed: int) -> Iterator[dict[str, Any]]:
     """A summary that is asked for twice is made once; the next one goes on where it ended."""
     if not surface.summarizes:
-        yield speak("recallable", LEFT_OUT, f"summaries ({summaries.NONE})", 0)
+        yield speak("recallable", LEFT_OUT, f"summaries ({summary_check.NONE})", 0)
         return
     scope = f"summary-{seed}"
     texts = [text for text, _ in FACTS]
@@ -118,7 +118,7 @@ def _summarized(surface: plain.Client, seed: int) -> Iterator[dict[str, Any]]:
         surface.append(scope, said(scope, part))
         surface.summarize(scope)
         surface.summarize(scope)
-    words = summaries.wrong(surface.summaries(scope), texts)
+    words = summary_check.wrong(surface.summaries(scope), texts)
     kept = "every message is told by one summary"
     yield _finding("recallable", [f"summarize(): {words}"] if words else [], kept)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.verify.power.trace.disk import PAGE_BYTES, SECTOR_BYTES, Crash, Disk, Loss
-from holdfast.verify.power.trace.operations import (
+from holdfast.verify.power.trace.disk_model import PAGE_BYTES, SECTOR_BYTES, Crash, Disk, Loss
+from holdfast.verify.power.trace.inode_operations import (
     ROOT,
     Edit,
     Kind,

@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.errors import FaultNotProven
 from holdfast.verify.power.trace import Loss, Recording
-from holdfast.verify.power.trace.disk import PAGE_BYTES
-from holdfast.verify.power.trace.instants import choose
-from holdfast.verify.power.trace.operations import (
+from holdfast.verify.power.trace.disk_model import PAGE_BYTES
+from holdfast.verify.power.trace.inode_operations import (
     ROOT,
     Edit,
     Kind,
@@ -20,6 +19,7 @@ from holdfast.verify.power.trace.operations import (
     Sync,
     Write,
 )
+from holdfast.verify.power.trace.instants import choose
 from holdfast.verify.power.trace.tree import Base
 
 OLD, NEW = b"o" * 3 * PAGE_BYTES, b"n" * 3 * PAGE_BYTES

@@ -15,7 +15,7 @@ from holdfast.verify.power.trace.calls import (
     in_order,
     parse,
 )
-from holdfast.verify.power.trace.operations import (
+from holdfast.verify.power.trace.inode_operations import (
     ROOT,
     Copy,
     Edit,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.verify.power.trace.disk import Loss
-from holdfast.verify.power.trace.operations import Names, Operation, Sync, Write
+from holdfast.verify.power.trace.disk_model import Loss
+from holdfast.verify.power.trace.inode_operations import Names, Operation, Sync, Write
 
 _LOSSES: Final = (Loss.DROPPED, Loss.PAGES, Loss.TORN, Loss.NAMES)
 _DOUBTFUL_FIRST: Final = 4

@@ -14,10 +14,10 @@ from typing import Final
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.linux import all_processes, command_line, status
 from holdfast.verify.instrument import Launch
-from holdfast.verify.power.trace import place
+from holdfast.verify.power.trace import crash_state
 from holdfast.verify.power.trace.calls import Call, in_order, parse
-from holdfast.verify.power.trace.disk import PAGE_BYTES, Disk
-from holdfast.verify.power.trace.operations import Kind, Operation, Sync, Write
+from holdfast.verify.power.trace.disk_model import PAGE_BYTES, Disk
+from holdfast.verify.power.trace.inode_operations import Kind, Operation, Sync, Write
 from holdfast.verify.power.trace.replay import CallReplay
 from holdfast.verify.power.trace.tree import Base, copy_base
 from holdfast.verify.proof import await_true
@@ -52,15 +52,15 @@ class Recording:
         """
         disk = self.disk()
         disk.take(self.operations)
-        wrong = place.differences(disk.everything(), self.base, self.kinds, live)
+        wrong = crash_state.differences(disk.everything(), self.base, self.kinds, live)
         paths = {inode: live / path for path, inode in disk.everything().tree.walk()}
         begun = [_part_done(done, paths) for done in self.unfinished[:_UNFINISHED_MAX]]
         for chosen in _subsets(begun) if wrong else ():
             disk = self.disk()
             disk.take([*self.operations, *chosen])
-            if not place.differences(disk.everything(), self.base, self.kinds, live):
+            if not crash_state.differences(disk.everything(), self.base, self.kinds, live):
                 return
-        place.prove_same(wrong)
+        crash_state.prove_same(wrong)
 
 
 class Recorder:
@@ -176,7 +176,7 @@ def _part_done(operation: Operation, paths: Mapping[int, Path]) -> Operation:
         return operation
     with paths[operation.inode].open("rb") as file:
         file.seek(operation.offset)
-        same = place.first_difference(file.read(len(operation.data)), operation.data)
+        same = crash_state.first_difference(file.read(len(operation.data)), operation.data)
     if same < len(operation.data):
         same = max(0, (operation.offset + same) // PAGE_BYTES * PAGE_BYTES - operation.offset)
     return replace(operation, data=operation.data[:same])

@@ -16,7 +16,7 @@ from holdfast.errors import FaultNotProven
 from holdfast.verify.power.trace import calls as strace
 from holdfast.verify.power.trace.calls import Call
 from holdfast.verify.power.trace.descriptors import OpenFile, ThreadState
-from holdfast.verify.power.trace.operations import (
+from holdfast.verify.power.trace.inode_operations import (
     Copy,
     Edit,
     Kind,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.verify.power.trace.operations import ROOT, Edit, Kind
+from holdfast.verify.power.trace.inode_operations import ROOT, Edit, Kind
 
 _VOLATILE_NAMES: Final = ("engine.log",)
 """The kit's own file beside an engine's data."""

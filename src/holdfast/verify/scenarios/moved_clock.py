@@ -17,8 +17,8 @@ from holdfast.verify.proof import await_true
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.load import TTL_S_MAX
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.plan import Step
-from holdfast.verify.workload.process import ClientProcess
 
 WEEK_S: Final = 7 * DAY_S
 """The time to live that our own store is tried with."""

@@ -58,7 +58,7 @@ def _look(asked: Asked) -> Audit:
 
 
 def _watch(asked: Asked) -> int:
-    from holdfast.doctor.watch import WatchOptions, watch  # noqa: PLC0415 - rarely needed
+    from holdfast.doctor.watching import WatchOptions, watch  # noqa: PLC0415 - rarely needed
 
     if asked.target is None or asked.manifest is not None or asked.fix or asked.json_to:
         raise UsageError("--watch needs a target, and goes without --manifest, --fix and --json")

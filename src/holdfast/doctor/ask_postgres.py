@@ -18,7 +18,7 @@ from holdfast.backends.postgres.errors import mapped, said
 from holdfast.backends.postgres.migration import SCHEMA_VERSION
 from holdfast.backends.postgres.statements import in_schema
 from holdfast.backends.queries import load_queries
-from holdfast.doctor import books, postgres_rules, tables
+from holdfast.doctor import books, conversation_tables, postgres_rules
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, Measure, ordered
@@ -116,9 +116,9 @@ class _Look:
             self._unseen.append("how far the standbys are behind: GRANT pg_monitor shows it")
         return tuple(Replica(*row) for row in rows)
 
-    def _tables(self) -> tuple[tables.Table, ...] | None:
+    def _tables(self) -> tuple[conversation_tables.Table, ...] | None:
         rows = self._ask("tables", "the tables")
-        return None if rows is None else tuple(map(tables.table_from, rows))
+        return None if rows is None else tuple(map(conversation_tables.table_from, rows))
 
     def _place(self, settings: dict[str, str], pid: int, port: int | None) -> Storage | None:
         """The data directory, where the server is proven to be a process of this machine."""
@@ -217,4 +217,4 @@ def _facts(seen: PostgresSeen) -> dict[str, str]:
         **{name: seen.settings[name] or "''" for name in postgres_rules.DEFAULTS if name in seen.settings},
         "standbys": "not seen" if seen.replicas is None else str(len(seen.replicas)),
     }  # fmt: skip
-    return facts | dict(tables.facts(seen.tables or ()))
+    return facts | dict(conversation_tables.facts(seen.tables or ()))

@@ -8,7 +8,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
 from holdfast.verify.scenarios.crash_at_line import CrashAtLine, Visits
-from holdfast.verify.workload import summaries
+from holdfast.verify.workload import summary_check
 from holdfast.verify.workload.client_pool import ClientPool
 
 
@@ -24,7 +24,7 @@ class SummaryAtLine(CrashAtLine):
         """Only who claims it is asked, and only who keeps summaries can be."""
         if "recallable" not in context.claimed:
             return "the target does not claim recallable"
-        return None if context.about.get("summarizes") else summaries.NONE
+        return None if context.about.get("summarizes") else summary_check.NONE
 
     def operations(self, context: ScenarioContext, found: dict[str, Any]) -> list[str]:
         """Nothing else."""

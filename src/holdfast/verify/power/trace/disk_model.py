@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from holdfast.verify.power.trace.operations import (
+from holdfast.verify.power.trace.inode_operations import (
     Copy,
     Kind,
     Names,

@@ -20,7 +20,7 @@ from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages
 from holdfast.verify.scenarios.reach import prove_connected
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess
 
 CLIENTS: Final = 3
 ROUNDS: Final = 2

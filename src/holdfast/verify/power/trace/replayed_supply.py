@@ -14,8 +14,8 @@ from typing import Final
 from holdfast.errors import FaultNotProven
 from holdfast.verify.blocks import Block
 from holdfast.verify.instrument import Instrument, Launch
-from holdfast.verify.power.trace import place
-from holdfast.verify.power.trace.disk import Loss
+from holdfast.verify.power.trace import crash_state
+from holdfast.verify.power.trace.disk_model import Loss
 from holdfast.verify.power.trace.recorder import Recorder
 from holdfast.verify.proof import Evidence
 from holdfast.verify.rundir import RunDir, Storage
@@ -100,8 +100,8 @@ class TraceSupply(Block):
         crash = disk.crash(at_ns, Loss.DROPPED)
         state = self._run_dir.path / "state"
         state.mkdir(mode=0o755)
-        place.build(crash, recording.base, recording.kinds, state)
-        place.replace(directory, state)
+        crash_state.build(crash, recording.base, recording.kinds, state)
+        crash_state.replace(directory, state)
         shutil.rmtree(state)
         recorder.restart()
         return {"unsynced_bytes": crash.dropped_bytes, "calls": len(recording.operations)}

@@ -11,14 +11,20 @@ from typing import Final
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.engines.server import ServerEngine
-from holdfast.verify.faults.disk import DiskFault, FileSizeLimit, SmallDisk, disk_of, may_limit
+from holdfast.verify.faults.disk_space import (
+    DiskFault,
+    FileSizeLimit,
+    SmallDisk,
+    disk_of,
+    may_limit,
+)
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import Outages, met_by, swallowed
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess
 
 CLIENTS: Final = 3
 DISK_BYTES: Final = 256 * 1024 * 1024

@@ -16,12 +16,12 @@ import apsw
 
 from holdfast.backends.sqlite.address import path_of
 from holdfast.connection import log_and_index
-from holdfast.doctor import books, chroma_rules, sqlite
+from holdfast.doctor import ask_sqlite, books, chroma_rules
+from holdfast.doctor.ask_sqlite import read_only
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import Budget
 from holdfast.doctor.chroma_rules import THRESHOLD, ChromaSeen, Collection
 from holdfast.doctor.finding import Audit, Hazard, Severity, ordered
-from holdfast.doctor.sqlite import read_only
 from holdfast.doctor.storage import LOCAL, openers, storage_of
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.linux import listeners, open_names
@@ -92,7 +92,7 @@ def _directory_of(port: int) -> Path | None:
 
 def _store(log: str, index: Path, namespace: bytes, budget: Budget) -> Audit:
     """Our own store with a Chroma index: the log decides, and what is derived may be lost."""
-    log_audit = sqlite.look(log, namespace, budget)
+    log_audit = ask_sqlite.look(log, namespace, budget)
     if not (index / "chroma.sqlite3").is_file():
         return replace(
             log_audit, facts={**log_audit.facts, "index": "none yet: made by the first recall"}
@@ -127,7 +127,7 @@ def _count_lag(found: Books, log: Path, index: Path, namespace: bytes) -> None:
     with read_only(index) as connection:
         rows: list[Any] = connection.execute(_NOTES).fetchall()
     notes = {name: (upto, floor) for name, upto, floor in rows}
-    for name, floor, last in sqlite.ends(log, namespace):
+    for name, floor, last in ask_sqlite.ends(log, namespace):
         if (position := notes.get(collection_name(namespace, name))) is not None:
             found.count_lag(last, floor, *position)
 

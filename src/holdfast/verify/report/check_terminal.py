@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.verify.report import card
-from holdfast.verify.report.card import COLOURS
+from holdfast.verify.report import card_terminal
+from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
 
@@ -60,7 +60,7 @@ _OPENING: Final = (
 
 def open_with(target: str, *, all_configs: bool = False) -> None:
     """The sentence that tells a newcomer what is going to happen."""
-    words = card.OPENING if all_configs else _OPENING
+    words = card_terminal.OPENING if all_configs else _OPENING
     print(words.replace("{target}", target), flush=True)  # noqa: T201 - this is the terminal
 
 
@@ -80,14 +80,14 @@ def show(result: CheckResult, *, quiet: bool = False) -> None:
     if quiet:
         below = _not_kept(result)
     else:
-        console.print(card.table(result) if result.rows else _scorecard(result))
-        below = card.lines(result.rows) if result.rows else _causes(result)
+        console.print(card_terminal.table(result) if result.rows else _scorecard(result))
+        below = card_terminal.lines(result.rows) if result.rows else _causes(result)
     for line in below:
         console.print(line, soft_wrap=True)
     if not result.rows and not quiet:
         console.print(f"{_faults(result)}\n{_counts(result)}\n")
     verdict = str(result.verdict)
-    closing = card.CLOSING[verdict] if result.rows else closing_of(result.to_json())
+    closing = card_terminal.CLOSING[verdict] if result.rows else closing_of(result.to_json())
     console.print(f"{verdict}: {closing}", style=COLOURS[verdict])
     console.print(f"The same plan again: {result.repeat}", soft_wrap=True)
 

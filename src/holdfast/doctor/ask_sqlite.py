@@ -20,10 +20,10 @@ from holdfast.backends.sqlite.index import place as place_of
 from holdfast.doctor import books, sqlite_rules
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
+from holdfast.doctor.conversation_tables import Column, Table
 from holdfast.doctor.finding import Audit, ordered
 from holdfast.doctor.sqlite_rules import HEADER_BYTES, Header, SqliteSeen, read_header
 from holdfast.doctor.storage import openers, storage_of
-from holdfast.doctor.tables import Column, Table
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.limits import NUMBER_MAX
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import FaultNotProven
-from holdfast.verify.power.trace.disk import Crash
-from holdfast.verify.power.trace.operations import Kind
+from holdfast.verify.power.trace.disk_model import Crash
+from holdfast.verify.power.trace.inode_operations import Kind
 from holdfast.verify.power.trace.tree import Base, files_below, is_volatile
 
 _UMASK: Final = 0o022
