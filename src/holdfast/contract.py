@@ -139,6 +139,15 @@ class Store(_StoreBase, LongTerm):
         command = operations.read(session, limit, before, after, seen)
         return operations.history(self._backend.execute(command))
 
+    def messages(self, session: str, numbers: Iterable[int]) -> History:
+        """The messages of these numbers that are visible, ascending, at one instant.
+
+        A number that is not there is left out, and is no error. `.last` is 0: this does not
+        look where the session ends.
+        """
+        self._check_open()
+        return operations.picked(self._backend.execute(operations.pick(session, numbers)))
+
     def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
     ) -> Ack:
@@ -308,6 +317,11 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         self._check_open()
         command = operations.read(session, limit, before, after, seen)
         return operations.history(await execute(command, self._backend))
+
+    async def messages(self, session: str, numbers: Iterable[int]) -> History:
+        """See `Store.messages`."""
+        self._check_open()
+        return operations.picked(await execute(operations.pick(session, numbers), self._backend))
 
     async def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None

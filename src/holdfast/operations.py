@@ -20,6 +20,7 @@ from holdfast.commands import (
     ImportSession,
     Names,
     Read,
+    ReadNumbers,
     Removed,
     Rewrite,
     Slice,
@@ -29,6 +30,8 @@ from holdfast.commands import (
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
 from holdfast.transfer import SessionCopy
+
+Rows = Sequence[tuple[int, bytes]]
 
 
 def append(
@@ -88,14 +91,29 @@ def read(
 
 def history(cut: Slice) -> History:
     """The messages of a cut; what cannot be read is named beside them."""
+    return History(*_decoded(cut.rows), cut.end, cut.state)
+
+
+def pick(session: str, numbers: Iterable[int]) -> ReadNumbers:
+    """Of `Store.messages`."""
+    wanted = {check_number(number, "a number") or 0 for number in numbers}
+    return ReadNumbers(session_bytes(session), sorted(wanted))
+
+
+def picked(rows: Rows) -> History:
+    """What `Store.messages` returns."""
+    return History(*_decoded(rows))
+
+
+def _decoded(rows: Rows) -> tuple[tuple[Message, ...], tuple[DamagedRecord, ...]]:
     messages: list[Message] = []
     damaged: list[DamagedRecord] = []
-    for seq, record in cut.rows:
+    for seq, record in rows:
         try:
             messages.append(codec.decode(record, seq))
         except StoredDataError as error:
             damaged.append(DamagedRecord(seq, str(error)))
-    return History(tuple(messages), tuple(damaged), cut.end, cut.state)
+    return tuple(messages), tuple(damaged)
 
 
 def forget(session: str) -> Forget:
