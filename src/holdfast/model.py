@@ -261,7 +261,8 @@ class Stat:
     """The `state` of one `session`. `last` is the last number ever given; it never goes back.
 
     `count` messages of so many `bytes` are visible. `ttl_s` is None where it lives for ever;
-    otherwise `expires_at` is when it ends, unless a write starts its time anew.
+    otherwise `expires_at` is when it ends, unless a write starts its time anew. `open_calls` counts
+    the tool calls without a result, where that was asked for.
     """
 
     session: str
@@ -271,6 +272,7 @@ class Stat:
     bytes: int
     ttl_s: float | None
     expires_at: datetime | None
+    open_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from holdfast.commands import (
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
 from holdfast.transfer import SessionCopy
+from holdfast.turns import Turns, check_turns, open_calls, shown
 
 Rows = Sequence[tuple[int, bytes]]
 
@@ -77,9 +78,15 @@ def ack(session: str, written: Written) -> Ack:
 
 
 def read(
-    session: str, limit: int | None, before: int | None, after: int | None, seen: Ack | None
+    session: str,
+    limit: int | None,
+    before: int | None,
+    after: int | None,
+    seen: Ack | None = None,
+    turns: Turns = "all",
 ) -> Read:
     """Of `Store.history`."""
+    check_turns(turns)
     return Read(
         session_bytes(session),
         check_number(limit, "limit"),
@@ -89,9 +96,10 @@ def read(
     )
 
 
-def history(cut: Slice) -> History:
+def history(cut: Slice, turns: Turns = "all") -> History:
     """The messages of a cut; what cannot be read is named beside them."""
-    return History(*_decoded(cut.rows), cut.end, cut.state)
+    messages, damaged = _decoded(cut.rows)
+    return History(shown(messages, turns), damaged, cut.end, cut.state)
 
 
 def pick(session: str, numbers: Iterable[int]) -> ReadNumbers:
@@ -133,8 +141,9 @@ def stat_session(session: str) -> StatSession:
     return StatSession(session_bytes(session))
 
 
-def stat(session: str, facts: Facts) -> Stat:
+def stat(session: str, facts: Facts, said: Slice | None = None) -> Stat:
     """What `Store.stat` returns."""
+    calls = None if said is None else len(open_calls(_decoded(said.rows)[0]))
     return Stat(
         session,
         facts.state,
@@ -143,6 +152,7 @@ def stat(session: str, facts: Facts) -> Stat:
         facts.bytes,
         None if facts.ttl_ms is None else facts.ttl_ms / 1000,
         _expires_at(facts),
+        calls,
     )
 
 

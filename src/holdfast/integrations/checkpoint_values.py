@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,26 @@ INFLATED_BYTES_MAX: Final = 1024 * 1024 * 1024
 Packed = list[str]
 """A value of the graph: how it was serialized, that as base64, and "z" if it is compressed."""
 
-Dumped = tuple[str, list[tuple[str, bytes]], Packed | None]
-"""A value's parts as they were serialized, how they make it up, and all of it where it is small."""
+
+class Part:
+    """A part of a value as it was serialized; what is made of it is made once."""
+
+    def __init__(self, kind: str, data: bytes) -> None:
+        self.kind, self.data = kind, data
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """By which it is known again."""
+        return digest_of(self.kind, self.data)
+
+    @functools.cached_property
+    def packed(self) -> Packed:
+        """As a record carries it."""
+        return pack(self.kind, self.data)
+
+
+Dumped = tuple[str, list[Part], Packed | None]
+"""A value's parts, how they make it up, and all of it where it is small."""
 
 
 def spans(count: int) -> Iterator[tuple[int, int]]:
@@ -41,11 +60,10 @@ def form(dumped: Dumped, held: Mapping[str, Any], add: Callable[[Packed], int]) 
         return {"in": whole}
     known = {digest: seq for seq, digest in held.get("one", held.get("list", ()))}
     refs = []
-    for kind, data in made:
-        digest = digest_of(kind, data)
-        if digest not in known:
-            known[digest] = add(pack(kind, data))
-        refs.append([known[digest], digest])
+    for part in made:
+        if part.digest not in known:
+            known[part.digest] = add(part.packed)
+        refs.append([known[part.digest], part.digest])
     return {how: refs}
 
 

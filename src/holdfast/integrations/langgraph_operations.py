@@ -36,7 +36,15 @@ from holdfast.integrations.checkpoint_log import (
     record,
 )
 from holdfast.integrations.checkpoint_steps import Threads, picked
-from holdfast.integrations.checkpoint_values import Dumped, Packed, form, pack, spans, unpack
+from holdfast.integrations.checkpoint_values import (
+    Dumped,
+    Packed,
+    Part,
+    form,
+    pack,
+    spans,
+    unpack,
+)
 from holdfast.model import Message
 from holdfast.runner import Steps
 
@@ -319,8 +327,8 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             how, parts = "list", [value[at : at + size] for at, size in spans(len(value))]
         else:
             how, parts = "one", [value]
-        made = [self.serde.dumps_typed(part) for part in parts]
-        small = sum(len(data) for _, data in made) <= INLINE_BYTES_MAX
+        made = [Part(*self.serde.dumps_typed(part)) for part in parts]
+        small = sum(len(part.data) for part in made) <= INLINE_BYTES_MAX
         return how, made, self._pack(value) if small else None
 
     def _bodies(self, name: str, catalog: Catalog, entries: Sequence[Entry]) -> Steps[Bodies]:
