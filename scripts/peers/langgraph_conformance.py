@@ -7,13 +7,13 @@ import sys
 from collections.abc import AsyncIterator
 
 from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph_plugin import ours_awaited
+from langgraph_plugin import opened_async
 
 from holdfast.integrations.langgraph import HoldfastSaver
 
 
 async def _saver() -> AsyncIterator[HoldfastSaver]:
-    async with ours_awaited() as saver:
+    async with opened_async() as saver:
         yield saver
 
 

@@ -14,7 +14,7 @@ from holdfast.integrations.langgraph import HoldfastSaver
 
 
 @contextlib.contextmanager
-def ours(*_: Any, **__: Any) -> Iterator[HoldfastSaver]:
+def opened(*_: Any, **__: Any) -> Iterator[HoldfastSaver]:
     """Our saver on a database of its own."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/memory.db"
@@ -23,7 +23,7 @@ def ours(*_: Any, **__: Any) -> Iterator[HoldfastSaver]:
 
 
 @contextlib.asynccontextmanager
-async def ours_awaited(*_: Any, **__: Any) -> AsyncIterator[HoldfastSaver]:
+async def opened_async(*_: Any, **__: Any) -> AsyncIterator[HoldfastSaver]:
     """The same, awaited."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/memory.db"
@@ -31,8 +31,8 @@ async def ours_awaited(*_: Any, **__: Any) -> AsyncIterator[HoldfastSaver]:
             yield HoldfastSaver(store)
 
 
-for module, saver, opened in (
-    ("langgraph.checkpoint.sqlite", "SqliteSaver", ours),
-    ("langgraph.checkpoint.sqlite.aio", "AsyncSqliteSaver", ours_awaited),
+for module, saver, ours in (
+    ("langgraph.checkpoint.sqlite", "SqliteSaver", opened),
+    ("langgraph.checkpoint.sqlite.aio", "AsyncSqliteSaver", opened_async),
 ):
-    getattr(importlib.import_module(module), saver).from_conn_string = opened
+    getattr(importlib.import_module(module), saver).from_conn_string = ours

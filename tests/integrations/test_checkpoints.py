@@ -190,6 +190,16 @@ def test_many_tasks_at_once_lose_nothing(store: Store, url: str):
     assert found.metadata["step"] == 1
 
 
+def test_what_was_before_in_another_namespace_is_told_by_id_not_by_who_wrote_first(store: Store):
+    saver = HoldfastSaver(store)
+    early, parent, later = (f"1f000000-0000-6000-8000-{number:012}" for number in range(3))
+    side: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "side"}}
+    for name in (early, later):  # the graph's own put was under way, and came in last
+        saver.put(side, {**empty_checkpoint(), "id": name}, {}, {})
+    before = saver.put(config("t"), {**empty_checkpoint(), "id": parent}, {}, {})
+    assert [one.checkpoint["id"] for one in saver.list(side, before=before)] == [early]
+
+
 def test_writes_that_came_before_their_checkpoint_are_pending_on_it(store: Store):
     saver = HoldfastSaver(store)
     fill(saver, "t", 20)

@@ -6,7 +6,7 @@ import base64
 import functools
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast import codec
@@ -111,3 +111,20 @@ def _inflated(data: bytes) -> bytes:
     if not inflate.eof:
         raise Damaged("a value of the thread is cut short, or larger than any that was written")
     return plain
+
+
+def pending_writes(
+    records: Iterable[Mapping[str, Any]], special: Mapping[str, int]
+) -> list[tuple[str, str, Packed]]:
+    """(task, channel, packed value) of the writes that are pending, in LangGraph's order.
+
+    `special` has the place of channels of which the last value counts.
+    """
+    held: dict[tuple[str, int], tuple[str, str, Packed]] = {}
+    for kept in records:
+        for index, (channel, value) in enumerate(kept["writes"]):
+            slot = kept["task_id"], special.get(channel, index)
+            if slot[1] < 0 or slot not in held:  # an error replaces, a task writes once
+                held[slot] = kept["task_path"], channel, value
+    ordered = sorted(held, key=lambda slot: (held[slot][0], *slot))
+    return [(slot[0], *held[slot][1:]) for slot in ordered]

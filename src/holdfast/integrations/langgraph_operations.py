@@ -42,6 +42,7 @@ from holdfast.integrations.checkpoint_values import (
     Part,
     form,
     pack,
+    pending_writes,
     spans,
     unpack,
 )
@@ -316,9 +317,9 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         for ref in body.refs():
             ref[0] = seq - ref[0]
         held: Forms = body.values or {}
-        versions = checkpoint["channel_versions"]
+        now = checkpoint["channel_versions"]
         theirs = self._unpack(body.checkpoint)["channel_versions"] if is_parent else {}
-        same = {one for one in held if one in theirs and theirs[one] == versions.get(one)}
+        same = {one for one in held if one in theirs and theirs[one] == now.get(one)}
         return held, same - new_versions.keys()
 
     def _dumped(self, value: Any) -> Dumped:
@@ -345,8 +346,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     ) -> Steps[Tuples]:
         """These checkpoints with their writes and the values of all channels, or of these."""
         bodies = yield from self._bodies(name, catalog, entries)
-        wanted: set[int] = set()
-        writes: dict[int, Numbers] = {}
+        wanted, writes = set[int](), dict[int, Numbers]()
         for entry, body in bodies:
             early = {entry.seq - distance for distance in body.early or ()}
             writes[entry.seq] = sorted(early.union(catalog.writes.get(entry.place, ())))
@@ -374,7 +374,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
                 channel: self._value(form, entry.seq, parts)
                 for channel, form in body.values.items()
             }
-        pending = _pending(message.extra[FIELD] for message in writes)
+        pending = pending_writes((message.extra[FIELD] for message in writes), WRITES_IDX_MAP)
         return CheckpointTuple(
             config=_config(name, entry.place),
             checkpoint=checkpoint,
@@ -422,30 +422,22 @@ def _config(thread: str, place: Place) -> RunnableConfig:
     }
 
 
-def _pending(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, Packed]]:
-    """(task, channel, packed value) of the writes that are pending, in LangGraph's order."""
-    held: dict[tuple[str, int], tuple[str, str, Packed]] = {}
-    for kept in records:
-        for index, (channel, value) in enumerate(kept["writes"]):
-            slot = kept["task_id"], WRITES_IDX_MAP.get(channel, index)
-            if slot[1] < 0 or slot not in held:  # an error replaces, a task writes once
-                held[slot] = kept["task_path"], channel, value
-    ordered = sorted(held, key=lambda slot: (held[slot][0], *slot))
-    return [(slot[0], *held[slot][1:]) for slot in ordered]
-
-
 def _bounded(
     catalog: Catalog, config: RunnableConfig | None, before: RunnableConfig | None
 ) -> Iterator[Entry]:
-    """The newest first; `before` a checkpoint of this thread by number, else by its id."""
+    """The newest first; `before` a checkpoint by number within its namespace, else by its id.
+
+    A graph and its subgraph write side by side: which of the two came first in the log is chance.
+    """
     ns = config["configurable"].get("checkpoint_ns") if config else None
     wanted = get_checkpoint_id(config) if config else None
     bound = get_checkpoint_id(before) if before else None
-    end = next((one.seq for one in catalog.newest_first(None) if one.checkpoint_id == bound), None)
+    ends = {one.ns: one.seq for one in catalog.newest_first(None) if one.checkpoint_id == bound}
     for entry in catalog.newest_first(ns):
         if wanted not in (None, entry.checkpoint_id):
             continue
-        if bound is None or (entry.checkpoint_id < bound if end is None else entry.seq < end):
+        by_id = bound is None or entry.checkpoint_id < bound
+        if entry.seq < ends[entry.ns] if entry.ns in ends else by_id:
             yield entry
 
 
