@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -26,7 +26,7 @@ from langgraph.graph.message import add_messages
 
 import holdfast
 from bench.figure import side_by_side
-from holdfast import Durability
+from holdfast import Durability, Store
 from holdfast.integrations.langgraph import HoldfastSaver
 
 SHORT, LONG = 200, 2000
@@ -100,31 +100,50 @@ def beside(folder: Path) -> None:
 
 
 def longer(folder: Path, state: type, name: str, at_most: float) -> None:
-    """Our saver alone: a thread of 2,000 turns beside one of 200."""
-    measured = {turns: alone(folder / f"{name}-{turns}", state, turns) for turns in (SHORT, LONG)}
-    share = LONG / SHORT if state is Growing else 1
-    for what, short in measured[SHORT].items():
-        grows = 1 if what.startswith("size") else share
-        long = measured[LONG][what] / grows
-        about = ", a message of the state" if grows > 1 else ""
-        detail = f"{LONG:,} turns {long * 1e3:.2f}, {SHORT} turns {short * 1e3:.2f} (ms, kB)"
-        print_figure(
-            f"{name}: {what}{about}, {LONG:,} turns beside {SHORT}", long / short, at_most, detail
-        )
-
-
-def alone(folder: Path, state: type, turns: int) -> dict[str, float]:
-    folder.mkdir()
-    with holdfast.connect(f"sqlite:///{folder}/memory.db", require=Durability.PROCESS) as store:
-        saver = HoldfastSaver(store)
-        agent = graph(state, saver)
-        times = [timed(lambda: turn(agent)) for _ in range(turns)]
-        return {
-            "a turn": statistics.median(times[-ROUNDS:]),
-            "get_tuple": median(lambda: saver.get_tuple(THREAD)),
-            "get_tuple in a new process": median(lambda: HoldfastSaver(store).get_tuple(THREAD)),
-            "size a turn": store.stat("t").bytes / turns / 1e6,
+    """Our saver alone: a thread of 2,000 turns beside one of 200, taking turns."""
+    with ExitStack() as opened:
+        stores = {
+            turns: opened.enter_context(filled(folder, state, turns)) for turns in (SHORT, LONG)
         }
+        sizes = {turns: store.stat("t").bytes / turns / 1e6 for turns, store in stores.items()}
+        savers = {turns: HoldfastSaver(store) for turns, store in stores.items()}
+        ways: dict[str, dict[int, Callable[[], object]]] = {
+            "get_tuple": {n: functools.partial(one.get_tuple, THREAD) for n, one in savers.items()},
+            "get_tuple in a new process": {
+                n: functools.partial(cold, one) for n, one in stores.items()
+            },
+            "a turn": {n: functools.partial(turn, graph(state, one)) for n, one in savers.items()},
+        }
+        times = {what: medians(each) for what, each in ways.items()}
+    for what, taken in (times | {"size a turn": sizes}).items():
+        share = LONG / SHORT if state is Growing and what in times else 1
+        long, short = taken[LONG] / share, taken[SHORT]
+        about = ", a message of the state" if share > 1 else ""
+        detail = f"{LONG:,} turns {long * 1e3:.2f}, {SHORT} turns {short * 1e3:.2f} (ms, kB)"
+        figure = f"{name}: {what}{about}, {LONG:,} turns beside {SHORT}"
+        print_figure(figure, long / short, at_most, detail)
+
+
+@contextmanager
+def filled(folder: Path, state: type, turns: int) -> Iterator[Store]:
+    url = f"sqlite:///{folder}/{state.__name__}-{turns}.db"
+    with holdfast.connect(url, require=Durability.PROCESS) as store:
+        agent = graph(state, HoldfastSaver(store))
+        for _ in range(turns):
+            turn(agent)
+        yield store
+
+
+def cold(store: Store) -> None:
+    HoldfastSaver(store).get_tuple(THREAD)
+
+
+def medians(ways: Mapping[int, Callable[[], object]]) -> dict[int, float]:
+    taken: dict[int, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, work in ways.items():
+            taken[name].append(timed(work))
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -132,10 +151,6 @@ def timed(work: Callable[[], object]) -> float:
     begin = time.process_time()
     work()
     return time.process_time() - begin
-
-
-def median(work: Callable[[], object]) -> float:
-    return statistics.median(timed(work) for _ in range(ROUNDS))
 
 
 def show(
