@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import redis
 
 import holdfast
 from bench.figure import Figure, side_by_side
+from bench.frameworks import in_environment
 from bench.log import BODY, PAGE, RECORD, Appenders, beside_raw, newest_pages
 from holdfast import Store
 from holdfast.verify.engines import start_engine
@@ -28,7 +26,6 @@ FRAMEWORKS = (
     "llama-index-storage-chat-store-redis",
     "redis",
 )
-INSTALL_TIMEOUT_S = 900
 
 
 def run() -> Iterator[Figure]:
@@ -40,7 +37,7 @@ def run() -> Iterator[Figure]:
             yield from _appends(client, store, engine.url)
             yield from _reads(client, store)
         client.close()
-        yield from _beside_frameworks(engine.url)
+        yield from in_environment("redis", FRAMEWORKS, "redis_stores.py", engine.url)
 
 
 def _appends(client: Any, store: Store, url: str) -> Iterator[Figure]:
@@ -65,29 +62,3 @@ def _reads(client: Any, store: Store) -> Iterator[Figure]:
         return [json.loads(record) for record in client.lrange("page", -PAGE, -1)]
 
     yield from newest_pages(store, raw, "LRANGE", at_most=2.0, long=LONG, short=SHORT)
-
-
-def _beside_frameworks(url: str) -> Iterator[Figure]:
-    """Current releases, in an environment of their own; one that cannot be had is named."""
-    place = Path(".cache/frameworks-redis").absolute()
-    python = place / "bin" / "python"
-    try:
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", place], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", *FRAMEWORKS]
-        subprocess.run(install, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        yield Figure("beside frameworks: not measured", 0, detail=f"not installed: {error}")
-        return
-    script = Path(__file__).with_name("frameworks") / "redis_stores.py"
-    source = Path(holdfast.__file__).parents[1]
-    done = subprocess.run(
-        [python, script, url],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": f"{source}:{Path.cwd()}", "PATH": "/usr/bin:/bin"},
-        timeout=INSTALL_TIMEOUT_S,
-    )
-    for line in done.stdout.splitlines():
-        yield Figure(**json.loads(line))

@@ -15,9 +15,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from bench.figure import side_by_side
-
 import holdfast
+from bench.figure import side_by_side
 from holdfast import Message
 
 TURNS = 40

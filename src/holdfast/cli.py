@@ -286,6 +286,8 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
     TARGET is a URL: redis://, postgresql://, sqlite:///, chroma:///, or http:// of a Chroma.
     Exit 0 sound, 1 findings, 2 wrong arguments, 3 could not look, 4 the kit failed.
     """
+    from holdfast.doctor import doctor_command  # noqa: PLC0415 - the kit loads when used
+
     ctx.exit(doctor_command.run(doctor_command.Asked(**asked)))
 
 

@@ -17,6 +17,7 @@ from holdfast.errors import StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
 from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
 from holdfast.runner import Index, execute
+from holdfast.turns import Turns
 
 if TYPE_CHECKING:
     from holdfast.recall.memory_operations import Models
@@ -124,6 +125,7 @@ class Store(_StoreBase, LongTerm):
         before: int | None = None,
         after: int | None = None,
         seen: Ack | None = None,
+        turns: Turns = "all",
     ) -> History:
         """The messages of a session at one instant, oldest first.
 
@@ -134,10 +136,24 @@ class Store(_StoreBase, LongTerm):
         client, and that of another whose ack is passed as `seen`. Records that cannot be
         read are named in `.damaged` and hide nothing else (faithful). An empty history says
         in `.state` why.
+
+        A model refuses a tool call without its result, which a crash can leave behind, and a
+        result without its call. `turns="whole"` leaves them out; "repaired" puts a result after
+        such a call that says that it was interrupted. That is not stored, and has no number:
+        append it, if you want it to stay.
         """
         self._check_open()
-        command = operations.read(session, limit, before, after, seen)
-        return operations.history(self._backend.execute(command))
+        command = operations.read(session, limit, before, after, seen, turns)
+        return operations.history(self._backend.execute(command), turns)
+
+    def messages(self, session: str, numbers: Iterable[int]) -> History:
+        """The messages of these numbers that are visible, ascending, at one instant.
+
+        A number that is not there is left out, and is no error. `.last` is 0: this does not
+        look where the session ends.
+        """
+        self._check_open()
+        return operations.picked(self._backend.execute(operations.pick(session, numbers)))
 
     def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
@@ -179,10 +195,15 @@ class Store(_StoreBase, LongTerm):
         self._check_open()
         return operations.texts(self._backend.execute(operations.names(prefix, after, limit)))
 
-    def stat(self, session: str) -> Stat:
-        """The state of a session (never, live, expired, forgotten) without its messages."""
+    def stat(self, session: str, *, open_calls: bool = False) -> Stat:
+        """The state of a session (never, live, expired, forgotten) without its messages.
+
+        With `open_calls` they are read, and the tool calls without a result are counted.
+        """
         self._check_open()
-        return operations.stat(session, self._backend.execute(operations.stat_session(session)))
+        facts = self._backend.execute(operations.stat_session(session))
+        whole = operations.read(session, None, None, None)
+        return operations.stat(session, facts, self._backend.execute(whole) if open_calls else None)
 
     def export(self, *, prefix: str = "") -> Iterator[str]:
         """Every session as JSON Lines, exactly: any backend can `load` them.
@@ -307,11 +328,17 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         before: int | None = None,
         after: int | None = None,
         seen: Ack | None = None,
+        turns: Turns = "all",
     ) -> History:
         """See `Store.history`."""
         self._check_open()
-        command = operations.read(session, limit, before, after, seen)
-        return operations.history(await execute(command, self._backend))
+        command = operations.read(session, limit, before, after, seen, turns)
+        return operations.history(await execute(command, self._backend), turns)
+
+    async def messages(self, session: str, numbers: Iterable[int]) -> History:
+        """See `Store.messages`."""
+        self._check_open()
+        return operations.picked(await execute(operations.pick(session, numbers), self._backend))
 
     async def rewrite(
         self, session: str, messages: Message | Iterable[Message], *, expect: int | None = None
@@ -342,11 +369,13 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         found = await execute(operations.names(prefix, after, limit), self._backend)
         return operations.texts(found)
 
-    async def stat(self, session: str) -> Stat:
+    async def stat(self, session: str, *, open_calls: bool = False) -> Stat:
         """See `Store.stat`."""
         self._check_open()
         facts = await execute(operations.stat_session(session), self._backend)
-        return operations.stat(session, facts)
+        whole = operations.read(session, None, None, None)
+        said = await execute(whole, self._backend) if open_calls else None
+        return operations.stat(session, facts, said)
 
     async def export(self, *, prefix: str = "") -> AsyncIterator[str]:
         """See `Store.export`."""

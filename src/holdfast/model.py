@@ -263,7 +263,8 @@ class Stat:
     """The `state` of one `session`. `last` is the last number ever given; it never goes back.
 
     `count` messages of so many `bytes` are visible. `ttl_s` is None where it lives for ever;
-    otherwise `expires_at` is when it ends, unless a write restarts its time.
+    otherwise `expires_at` is when it ends, unless a write restarts its time. `open_calls` counts
+    the tool calls without a result, where that was asked for.
     """
 
     session: str
@@ -273,6 +274,7 @@ class Stat:
     bytes: int
     ttl_s: float | None
     expires_at: datetime | None
+    open_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

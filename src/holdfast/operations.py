@@ -21,6 +21,7 @@ from holdfast.commands import (
     ImportSession,
     Names,
     Read,
+    ReadNumbers,
     Removed,
     Rewrite,
     Slice,
@@ -30,6 +31,9 @@ from holdfast.commands import (
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
 from holdfast.transfer import SessionCopy
+from holdfast.turns import Turns, check_turns, open_calls, shown
+
+Rows = Sequence[tuple[int, bytes]]
 
 
 def append(
@@ -75,9 +79,15 @@ def ack(session: str, written: Written) -> Ack:
 
 
 def read(
-    session: str, limit: int | None, before: int | None, after: int | None, seen: Ack | None
+    session: str,
+    limit: int | None,
+    before: int | None,
+    after: int | None,
+    seen: Ack | None = None,
+    turns: Turns = "all",
 ) -> Read:
     """Of `Store.history`."""
+    check_turns(turns)
     return Read(
         session_bytes(session),
         check_number(limit, "limit"),
@@ -87,16 +97,32 @@ def read(
     )
 
 
-def history(cut: Slice) -> History:
+def history(cut: Slice, turns: Turns = "all") -> History:
     """The messages of a cut; what cannot be read is named beside them."""
+    messages, damaged = _decoded(cut.rows)
+    return History(shown(messages, turns), damaged, cut.end, cut.state)
+
+
+def pick(session: str, numbers: Iterable[int]) -> ReadNumbers:
+    """Of `Store.messages`."""
+    wanted = {check_number(number, "a number") or 0 for number in numbers}
+    return ReadNumbers(session_bytes(session), sorted(wanted))
+
+
+def picked(rows: Rows) -> History:
+    """What `Store.messages` returns."""
+    return History(*_decoded(rows))
+
+
+def _decoded(rows: Rows) -> tuple[tuple[Message, ...], tuple[DamagedRecord, ...]]:
     messages: list[Message] = []
     damaged: list[DamagedRecord] = []
-    for seq, record in cut.rows:
+    for seq, record in rows:
         try:
             messages.append(codec.decode(record, seq))
         except StoredDataError as error:
             damaged.append(DamagedRecord(seq, str(error)))
-    return History(tuple(messages), tuple(damaged), cut.end, cut.state)
+    return tuple(messages), tuple(damaged)
 
 
 def forget(session: str, now: object) -> Forget:
@@ -124,8 +150,9 @@ def stat_session(session: str) -> StatSession:
     return StatSession(session_bytes(session))
 
 
-def stat(session: str, facts: Facts) -> Stat:
+def stat(session: str, facts: Facts, said: Slice | None = None) -> Stat:
     """What `Store.stat` returns."""
+    calls = None if said is None else len(open_calls(_decoded(said.rows)[0]))
     return Stat(
         session,
         facts.state,
@@ -134,6 +161,7 @@ def stat(session: str, facts: Facts) -> Stat:
         facts.bytes,
         None if facts.ttl_ms is None else facts.ttl_ms / 1000,
         _expires_at(facts),
+        calls,
     )
 
 

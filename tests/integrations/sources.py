@@ -164,15 +164,15 @@ def llama_index_json(engine: Any) -> Written:
 
 
 def through_langchain(store: Store, name: str) -> list[Any]:
-    return HoldfastChatMessageHistory(name, store).messages
+    return HoldfastChatMessageHistory(name, store, turns="all").messages
 
 
 def through_openai_agents(store: Store, name: str) -> list[Any]:
-    return asyncio.run(HoldfastSession(name, store).get_items())
+    return asyncio.run(HoldfastSession(name, store, turns="all").get_items())
 
 
 def through_llama_index(store: Store, name: str) -> list[Any]:
-    return HoldfastChatStore(store).get_messages(name)
+    return HoldfastChatStore(store, turns="all").get_messages(name)
 
 
 Read = Callable[[Store, str], list[Any]]

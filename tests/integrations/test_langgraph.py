@@ -113,13 +113,12 @@ def test_it_does_not_go_back_unawares_behind_a_damaged_record(store: Store, url:
         saver.copy_thread("user-42", "copy")
 
 
-def test_a_thread_with_delta_channels_is_not_pruned(store: Store):
+def test_an_unknown_way_to_prune_changes_nothing(store: Store):
     saver = HoldfastSaver(store)
     for step in range(2):
-        about: Any = {"step": step, "counters_since_delta_snapshot": {"messages": (1, 1)}}
-        saver.put(THREAD, empty_checkpoint(), about, {})
-    with pytest.raises(UsageError, match="delta channels"):
-        saver.prune(["user-42"])
-    assert len(list(saver.list(THREAD))) == 2
+        saver.put(THREAD, empty_checkpoint(), {"step": step}, {})
     with pytest.raises(UsageError, match="keep_latest or delete"):
         saver.prune(["user-42"], strategy="half")
+    assert len(list(saver.list(THREAD))) == 2
+    with pytest.raises(UsageError, match="keep must be"):
+        HoldfastSaver(store, keep=0)

@@ -44,7 +44,7 @@ def texts(messages: Any) -> list[Any]:
 
 
 def test_every_kind_of_message_comes_back_as_it_went_in(store: Store):
-    chats = HoldfastChatStore(store)
+    chats = HoldfastChatStore(store, turns="all")
     chats.set_messages("s", EVERY_KIND)
     assert chats.get_messages("s") == EVERY_KIND
     chats.add_message("s", EVERY_KIND[2])

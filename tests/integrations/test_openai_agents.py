@@ -32,7 +32,7 @@ EVERY_KIND: list[Any] = [
 
 def test_every_kind_of_item_comes_back_as_it_went_in(awaited: Any):
     async def use(store: Any) -> None:
-        session = HoldfastSession("s", store)
+        session = HoldfastSession("s", store, turns="all")
         assert isinstance(session, Session)
         await session.add_items(EVERY_KIND)
         assert await session.get_items() == EVERY_KIND

@@ -42,10 +42,16 @@ class StepRunner:
                 f"a store is needed, not {type(store).__name__}: holdfast.connect(url) opens one"
             )
         self.store = store
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, steps: Steps[R]) -> R:
-        """Carry out steps; `UsageError` where the store has to be awaited."""
+        """Carry out steps. An `AsyncStore` does it in the loop that it was awaited in before.
+
+        `UsageError` in that loop's own thread, or where there is none: it has to be awaited.
+        """
         if isinstance(self.store, AsyncStore):
+            if self._loop is not None and self._loop.is_running() and not _in_a_loop():
+                return asyncio.run_coroutine_threadsafe(self.wait(steps), self._loop).result()
             steps.close()
             raise UsageError(
                 "this store has to be awaited: call the async method, or open the store with "
@@ -55,6 +61,7 @@ class StepRunner:
 
     async def wait(self, steps: Steps[R]) -> R:
         """The same, awaited; with a store that is not async, in a thread."""
+        self._loop = asyncio.get_running_loop()
         return await run_async(steps, self._carry_out)
 
     async def _carry_out(self, step: Callable[[Any], Any]) -> Any:
@@ -62,6 +69,14 @@ class StepRunner:
             return await step(self.store)
         work = asyncio.ensure_future(asyncio.to_thread(step, self.store))
         return await to_the_end(work, "the framework's call")
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def add(
@@ -89,9 +104,9 @@ def add(
     raise unknown
 
 
-def read(session: str, limit: int | None = None) -> Steps[History]:
-    """The newest `limit`, or all."""
-    found: History = yield lambda store: store.history(session, limit=limit)
+def read(session: str, limit: int | None = None, turns: str = "all") -> Steps[History]:
+    """The newest `limit`, or all; of tool calls and results what `turns` says."""
+    found: History = yield lambda store: store.history(session, limit=limit, turns=turns)
     return found
 
 

@@ -11,6 +11,7 @@ from holdfast.integrations.forms import LANGCHAIN, from_langchain, plain, to_lan
 from holdfast.integrations.framework_operations import StepRunner, Turns
 from holdfast.model import Message
 from holdfast.runner import Steps
+from holdfast.turns import Turns as WhichTurns
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -32,7 +33,7 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
     """One session of a store. What is added in one call is there as a whole, or not at all.
 
     Both ways of calling work with a `Store`; an `AsyncStore` has the async ones only. `limit`
-    shows the newest so many. With `once_by_id`, a batch of which every message has an id is added
+    shows the newest so many, `turns` what of tool calls without result: see `Store.history`. With `once_by_id`, a batch of which every message has an id is added
     once and never again, not even after `clear`: for an application that repeats whole calls.
     """
 
@@ -42,12 +43,14 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
         store: Store | AsyncStore,
         *,
         limit: int | None = None,
+        turns: WhichTurns = "whole",
         once_by_id: bool = False,
     ) -> None:
         super().__init__()
         self.session_id = session_id
         self._runner = StepRunner(store)
         self._limit = limit
+        self._turns = turns
         self._once_by_id = once_by_id
 
     @property
@@ -93,7 +96,7 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
         await self._runner.wait(framework_operations.forget(self.session_id))
 
     def _read(self) -> Steps[Any]:
-        return framework_operations.read(self.session_id, self._limit)
+        return framework_operations.read(self.session_id, self._limit, self._turns)
 
     def _shown(self, found: Any) -> Turns[BaseMessage]:
         return framework_operations.rendered(self.session_id, found, theirs)

@@ -9,6 +9,8 @@ from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import from_llama_index, to_llama_index
 from holdfast.integrations.framework_operations import StepRunner, Turns
 from holdfast.model import History, Message
+from holdfast.runner import Steps
+from holdfast.turns import Turns as WhichTurns
 
 try:
     from llama_index.core.bridge.pydantic import PrivateAttr
@@ -22,14 +24,17 @@ class HoldfastChatStore(BaseChatStore):
     """Every session of a store by its key. Each call happens as a whole, or not at all.
 
     Both ways of calling work with a `Store`; an `AsyncStore` has the async ones only. One message
-    is taken out by a rewrite that only happens if nobody wrote in between.
+    is taken out by a rewrite that only happens if nobody wrote in between. `turns` says what
+    `get_messages` shows of tool calls without result (see `Store.history`); an index counts all.
     """
 
     _runner: StepRunner = PrivateAttr()
+    _turns: WhichTurns = PrivateAttr()
 
-    def __init__(self, store: Store | AsyncStore) -> None:
+    def __init__(self, store: Store | AsyncStore, *, turns: WhichTurns = "whole") -> None:
         super().__init__()
         self._runner = StepRunner(store)
+        self._turns = turns
 
     @classmethod
     def class_name(cls) -> str:
@@ -46,11 +51,14 @@ class HoldfastChatStore(BaseChatStore):
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         """Oldest first, of one instant; `damaged` of the list names what cannot be read."""
-        return _shown(key, self._runner.run(framework_operations.read(key)))
+        return _shown(key, self._runner.run(self._read(key)))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
         """See `get_messages`."""
-        return _shown(key, await self._runner.wait(framework_operations.read(key)))
+        return _shown(key, await self._runner.wait(self._read(key)))
+
+    def _read(self, key: str) -> Steps[History]:
+        return framework_operations.read(key, turns=self._turns)
 
     def add_message(self, key: str, message: ChatMessage) -> None:
         """Append one."""

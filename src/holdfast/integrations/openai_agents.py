@@ -8,6 +8,7 @@ from holdfast.contract import AsyncStore, Store
 from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import OPENAI_AGENTS, from_openai_agents, to_openai_agents
 from holdfast.integrations.framework_operations import StepRunner
+from holdfast.turns import Turns
 
 try:
     from agents.items import TResponseInputItem
@@ -21,7 +22,8 @@ class HoldfastSession(SessionABC):
     """One session of a store. What is added in one call is there as a whole, or not at all.
 
     The store may be a `Store` (it is called in a thread; good for `Runner.run_sync`) or an
-    `AsyncStore`. With `once_by_id`, a batch of which every item has an id is added once and never
+    `AsyncStore`. `turns` says what is shown of tool calls without result: see `Store.history`.
+    With `once_by_id`, a batch of which every item has an id is added once and never
     again, not even after it was popped or cleared: for an application that repeats whole calls.
     """
 
@@ -31,11 +33,13 @@ class HoldfastSession(SessionABC):
         store: Store | AsyncStore,
         *,
         session_settings: SessionSettings | None = None,
+        turns: Turns = "whole",
         once_by_id: bool = False,
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings or SessionSettings()
         self._runner = StepRunner(store)
+        self._turns = turns
         self._once_by_id = once_by_id
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -43,7 +47,8 @@ class HoldfastSession(SessionABC):
         newest = resolve_session_limit(limit, self.session_settings)
         if newest is not None:
             newest = max(newest, 0)
-        found = await self._runner.wait(framework_operations.read(self.session_id, newest))
+        steps = framework_operations.read(self.session_id, newest, self._turns)
+        found = await self._runner.wait(steps)
         items = framework_operations.rendered(self.session_id, found, to_openai_agents)
         return cast("list[TResponseInputItem]", items)
 

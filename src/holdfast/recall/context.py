@@ -15,6 +15,8 @@ from typing import Final
 from holdfast.errors import LimitExceeded
 from holdfast.model import Context, Hit, Message
 from holdfast.recall.summaries import text_of
+from holdfast.turns import calls_of, results_of
+from holdfast.turns import whole as whole_turns
 
 Count = Callable[[str], int]
 
@@ -51,13 +53,13 @@ class Parts:
 def units(messages: Sequence[Message]) -> list[list[Message]]:
     """Messages in order, cut only where no tool call is parted from a result of it."""
     ends = {at: at for at in range(len(messages))}
-    calls: dict[object, int] = {}
+    calls: dict[str, int] = {}
     for at, message in enumerate(messages):
+        for result in results_of(message):
+            if result in calls:
+                ends[calls[result]] = at
         for call in calls_of(message):
             calls[call] = at
-        answered = calls.get(message.extra.get("tool_call_id")) if _is_result(message) else None
-        if answered is not None:
-            ends[answered] = at
     found: list[list[Message]] = []
     upto = -1
     for at, message in enumerate(messages):
@@ -68,21 +70,9 @@ def units(messages: Sequence[Message]) -> list[list[Message]]:
     return found
 
 
-def calls_of(message: Message) -> list[object]:
-    """The ids of the tool calls that a message makes."""
-    calls = message.extra.get("tool_calls")
-    if not isinstance(calls, list):
-        return []
-    return [call.get("id") for call in calls if isinstance(call, dict)]
-
-
-def _is_result(message: Message) -> bool:
-    return isinstance(message.extra.get("tool_call_id"), str)
-
-
 def is_orphan(unit: Sequence[Message]) -> bool:
-    """Whether it is a result whose call is not there: no model takes that."""
-    return _is_result(unit[0])
+    """Whether a result in it has no call, or a call no result: no model takes that."""
+    return len(whole_turns(unit)) < len(unit)
 
 
 def assemble(parts: Parts, tokens: int, count: Count = estimate) -> Context:

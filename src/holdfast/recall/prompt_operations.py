@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from holdfast import codec, operations
@@ -14,6 +13,7 @@ from holdfast.recall.indexing import Work, end_of
 from holdfast.recall.memory_operations import Models, decoded, facts_of, recall, source_of
 from holdfast.recall.summaries import text_of
 from holdfast.runner import Steps
+from holdfast.turns import open_calls
 
 CUT_TRIES: Final = 8
 HEAD: Final = 8
@@ -40,7 +40,7 @@ def _summarize(
     cut: Slice = yield Read(name, None, upto + 1, max(covered, floor))
     messages = [message for _, message in decoded(cut.rows)]
     whole = contexts.units(messages)
-    if whole and upto < facts.last and _is_open(whole[-1]):
+    if whole and upto < facts.last and open_calls(whole[-1]):
         whole.pop()  # its results may come after: the next summary has all of it
     messages = [message for unit in whole for message in unit]
     if not messages:
@@ -56,13 +56,6 @@ def _summarize(
     key = operations.key_digest(f"summary of {first} to {last}{gone}")
     written = yield Derive(name, record, key, last)
     return operations.ack(session, written)
-
-
-def _is_open(unit: Sequence[Message]) -> bool:
-    """Whether a call in it waits for a result."""
-    results = {message.extra.get("tool_call_id") for message in unit}
-    calls = {call for message in unit for call in contexts.calls_of(message)}
-    return bool(calls - results)
 
 
 def _newest_summary(name: bytes, floor: int) -> Steps[tuple[Message | None, int]]:

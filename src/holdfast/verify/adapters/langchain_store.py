@@ -59,7 +59,7 @@ class OurHistories(Histories):
 
     def __init__(self, store: Store) -> None:
         made = imported("holdfast.integrations.langchain", "langchain").HoldfastChatMessageHistory
-        super().__init__(lambda session: made(session, store))
+        super().__init__(lambda session: made(session, store, turns="all"))
         self._store = store
 
     def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:

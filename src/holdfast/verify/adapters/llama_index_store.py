@@ -49,7 +49,7 @@ class OurChatStore(ChatStore):
 
     def __init__(self, store: Store) -> None:
         module = imported("holdfast.integrations.llama_index", "llama-index")
-        super().__init__(module.HoldfastChatStore(store))
+        super().__init__(module.HoldfastChatStore(store, turns="all"))
         self._opened = store
 
     def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:

@@ -53,7 +53,7 @@ class OurSessions(Sessions):
 
     def __init__(self, store: Store) -> None:
         made = imported("holdfast.integrations.openai_agents", "openai-agents").HoldfastSession
-        super().__init__(lambda session: made(session, store))
+        super().__init__(lambda session: made(session, store, turns="all"))
         self._store = store
 
     async def append(

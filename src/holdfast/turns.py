@@ -1,0 +1,175 @@
+"""Tool calls and their results in a history, whoever wrote it. Pure.
+
+A model refuses a history in which a call has no result, or a result no call: a crash between the
+two would make a session unusable for ever. Known are the forms of OpenAI, Anthropic, LangChain, the
+OpenAI Agents SDK and LlamaIndex, as this store keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, get_args
+
+from holdfast.errors import UsageError
+from holdfast.model import Message
+
+Turns = Literal["all", "whole", "repaired"]
+
+INTERRUPTED: Final = "interrupted: this call has no result. It may or may not have taken effect"
+"""What a call is answered with that nobody answered."""
+
+_ANSWERED_WITH_TEXT: Final = ("function_call", "custom_tool_call")
+
+
+def check_turns(turns: object) -> None:
+    """Refuse what is none of `Turns`."""
+    if turns not in get_args(Turns):
+        raise UsageError(f"turns must be all, whole or repaired, not {turns!r}; nothing was sent")
+
+
+def calls_of(message: Message) -> list[str]:
+    """The ids of the tool calls that a message makes."""
+    found = [*_listed(message.extra.get("tool_calls"), "id")]
+    chain = _field(message.extra, "langchain", "data")
+    found += _listed(chain.get("tool_calls"), "id")
+    item = _field(message.extra, "openai_agents")
+    if str(item.get("type")).endswith("_call") and isinstance(item.get("call_id"), str):
+        found.append(item["call_id"])
+    index = _field(message.extra, "llama_index", "additional_kwargs")
+    found += _listed(index.get("tool_calls"), "id")
+    found += _parts(message, "tool_use", "id")
+    found += _listed(_blocks(message, "tool_call"), "tool_call_id")
+    return list(dict.fromkeys(found))
+
+
+def results_of(message: Message) -> list[str]:
+    """The ids of the calls that a message is, or holds, the result of."""
+    item = _field(message.extra, "openai_agents")
+    found = [
+        message.extra.get("tool_call_id"),
+        _field(message.extra, "langchain", "data").get("tool_call_id"),
+        _field(message.extra, "llama_index", "additional_kwargs").get("tool_call_id"),
+        item.get("call_id") if str(item.get("type")).endswith("_call_output") else None,
+    ]
+    found += _parts(message, "tool_result", "tool_use_id")
+    return list(dict.fromkeys(one for one in found if isinstance(one, str)))
+
+
+def open_calls(messages: Sequence[Message]) -> list[str]:
+    """The ids of the calls to which no later message is the result, in order."""
+    return [call for _, call in _matched(messages)[0]]
+
+
+def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Without calls that lack a result, results that lack a call, and what belongs to them only."""
+    kept = list(messages)
+    while True:
+        gone = _unfit(kept)
+        if not gone:
+            return tuple(kept)
+        kept = [message for at, message in enumerate(kept) if at not in gone]
+
+
+def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The same, but with a result that says `INTERRUPTED` where one is lacking.
+
+    Such a message has no number: it is not stored.
+    """
+    lacking: dict[int, list[str]] = {}
+    for at, call in _matched(messages)[0]:
+        lacking.setdefault(at, []).append(call)
+    closed: list[Message] = []
+    waiting: list[Message] = []
+    for at, message in enumerate(messages):
+        if not results_of(message):
+            closed += waiting
+            waiting = []
+        closed.append(message)
+        made = (_closing(message, call) for call in lacking.get(at, ()))
+        waiting += [result for result in made if result is not None]
+    return whole(closed + waiting)
+
+
+def shown(messages: tuple[Message, ...], turns: Turns) -> tuple[Message, ...]:
+    """What is asked for of a history."""
+    if turns == "all":
+        return messages
+    return whole(messages) if turns == "whole" else repaired(messages)
+
+
+def _matched(messages: Sequence[Message]) -> tuple[list[tuple[int, str]], set[int]]:
+    """Calls without result, each with where it is; and where a result without call is."""
+    waiting: dict[str, int] = {}
+    lacking: list[tuple[int, str]] = []
+    orphans: set[int] = set()
+    for at, message in enumerate(messages):
+        for result in results_of(message):
+            if waiting.pop(result, None) is None:
+                orphans.add(at)
+        for call in calls_of(message):
+            if call in waiting:  # made again before it was answered
+                lacking.append((waiting[call], call))
+            waiting[call] = at
+    lacking += [(at, call) for call, at in waiting.items()]
+    return sorted(lacking), orphans
+
+
+def _unfit(messages: Sequence[Message]) -> set[int]:
+    """Where a call has no result, or a result no call; and reasoning that led to nothing else."""
+    lacking, gone = _matched(messages)
+    gone.update(at for at, _ in lacking)
+    for at in sorted(gone, reverse=True):
+        before = at - 1
+        while before >= 0 and _is_reasoning(messages[before]):
+            gone.add(before)
+            before -= 1
+    return gone
+
+
+def _is_reasoning(message: Message) -> bool:
+    return _field(message.extra, "openai_agents").get("type") == "reasoning"
+
+
+def _closing(message: Message, call: str) -> Message | None:
+    """The result of a call that was interrupted, in the form of the call; None: it takes no text."""
+    extra = message.extra
+    item = _field(extra, "openai_agents")
+    if item.get("call_id") == call:
+        if item["type"] not in _ANSWERED_WITH_TEXT:
+            return None
+        output = {"type": f"{item['type']}_output", "call_id": call, "output": INTERRUPTED}
+        return Message("tool", INTERRUPTED, extra={"openai_agents": output})
+    if call in _listed(_field(extra, "langchain", "data").get("tool_calls"), "id"):
+        data = {"type": "tool", "tool_call_id": call, "status": "error"}
+        return Message("tool", INTERRUPTED, extra={"langchain": {"type": "tool", "data": data}})
+    if "llama_index" in extra:
+        rest = {"additional_kwargs": {"tool_call_id": call}}
+        return Message("tool", INTERRUPTED, extra={"llama_index": rest})
+    if call in _parts(message, "tool_use", "id"):
+        part = {"type": "tool_result", "tool_use_id": call, "content": INTERRUPTED}
+        return Message("user", [{**part, "is_error": True}])
+    return Message("tool", INTERRUPTED, extra={"tool_call_id": call})
+
+
+def _field(fields: Any, *names: str) -> dict[str, Any]:
+    """An object within objects; empty where there is none."""
+    for name in names:
+        fields = fields.get(name) if isinstance(fields, dict) else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def _listed(values: Any, name: str) -> Iterator[str]:
+    for value in values if isinstance(values, list) else ():
+        if isinstance(value, dict) and isinstance(value.get(name), str):
+            yield value[name]
+
+
+def _parts(message: Message, kind: str, name: str) -> list[str]:
+    content = message.content if isinstance(message.content, list) else []
+    parts = [part for part in content if isinstance(part, dict) and part.get("type") == kind]
+    return [*_listed(parts, name)]
+
+
+def _blocks(message: Message, kind: str) -> list[Any]:
+    content = message.content if isinstance(message.content, list) else []
+    return [one for one in content if isinstance(one, dict) and one.get("block_type") == kind]
