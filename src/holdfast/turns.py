@@ -1,4 +1,4 @@
-"""Tool calls and their results in a history, whoever wrote it. Pure.
+"""Tool calls and their results in a history, by any writer. Pure.
 
 A model refuses a history in which a call has no result, or a result no call: a crash between the
 two would make a session unusable for ever. Known are the forms of OpenAI, Anthropic, LangChain, the

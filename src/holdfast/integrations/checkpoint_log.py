@@ -3,7 +3,7 @@
 A put is one batch: the parts of values that the log does not hold yet, then the checkpoint, which
 refers to every part, old or new, by how many records back it stands. A long list is held in parts
 of 1, 8, 64 and 512 items, so that one more item costs one small part. The same way a checkpoint
-refers to an index of all checkpoints and writes before it: whoever reads the newest one can
+refers to an index of all checkpoints and writes before it: a reader of the newest one can
 find any other without reading the thread. Distances, unlike numbers, stay right in a copy.
 
 Records of the first release carry their values themselves and no index; they are read as they are.

@@ -64,7 +64,7 @@ class Threads:
         return self._catalogs.get(name)
 
     def drop(self, name: str) -> None:
-        """Begin anew with the next call."""
+        """Begin again with the next call."""
         with self._lock:
             self._catalogs.pop(name, None)
             for key in [key for key in self._parts if key[0] == name]:
@@ -160,7 +160,7 @@ class Threads:
     def put(
         self, name: str, place: Place, make: Make, alone: Callable[[Batch], None]
     ) -> Steps[None]:
-        """Append what `make` puts together, if nobody has written since; else decide anew.
+        """Append what `make` puts together, if nobody has written since; else decide again.
 
         Where others write without pause, what `alone` makes is appended, which refers to nothing.
         """

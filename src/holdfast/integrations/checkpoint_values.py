@@ -102,7 +102,7 @@ def unsqueezed(text: str) -> Any:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Decompressed; no more than a value can have been, whoever made the record."""
+    """Decompressed; no more than a value can have been, by any author of the record."""
     inflate = zlib.decompressobj()
     try:
         plain = inflate.decompress(data, INFLATED_BYTES_MAX)
