@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import SessionState, UsageError
+from holdfast.backends.postgres.statements import Statement, Statements
 from holdfast.backends.redis import cleaning
 from tests.contract.harness import AnyStore, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
@@ -258,5 +259,56 @@ def test_rows_that_an_older_transaction_may_need_are_said_to_be_left(disk_path: 
         filled(store)
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT count(*) FROM pg_class")  # from now on it has a snapshot
+        erased = store.forget("s", now="full")
+        assert any("base/" in place for place in erased.left), erased
+
+
+def test_a_transaction_that_only_wrote_keeps_deleted_rows_too(disk_path: Path):
+    """It has a number, and no snapshot between its statements."""
+    disk = Disk(PostgresHarness(disk_path))
+    url = disk.harness.engine.url
+    with holdfast.connect(disk.harness.url) as store, psycopg.connect(url) as other:
+        texts = filled(store)
+        other.execute("SELECT pg_current_xact_id()")
+        erased = store.forget("s", now="full")
+        assert any(path.startswith("base/") for path in disk.holding(texts))
+        assert any("base/" in place for place in erased.left), erased
+
+
+def test_an_older_transaction_that_ends_after_the_tables_were_rewritten_counts(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disk = Disk(PostgresHarness(disk_path))
+    url, vacuum = disk.harness.engine.url, Statements.vacuum
+    with holdfast.connect(disk.harness.url) as store, psycopg.connect(url) as other:
+        texts = filled(store)
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pg_class")
+        looked = Statements.rewritten
+
+        def looked_after_it(statements: Statements) -> Statement:
+            if began:
+                other.rollback()
+            return looked(statements)
+
+        def begin(statements: Statements, tables: list[str], *, full: bool) -> Statement:
+            began.append(full)
+            return vacuum(statements, tables, full=full)
+
+        began: list[bool] = []
+        monkeypatch.setattr(Statements, "rewritten", looked_after_it)
+        monkeypatch.setattr(Statements, "vacuum", begin)
+        erased = store.forget("s", now="full")
+        assert began == [True]
+        assert any(path.startswith("base/") for path in disk.holding(texts))
+        assert any("base/" in place for place in erased.left), erased
+
+
+@pytest.mark.parametrize("table", ["messages", "entries", "words"])
+def test_a_table_that_was_locked_is_said_to_be_left(disk_path: Path, table: str):
+    harness = PostgresHarness(disk_path)
+    with holdfast.connect(harness.url) as store, psycopg.connect(harness.engine.url) as other:
+        filled(store)
+        other.execute(f"LOCK TABLE {harness.schema}.{table} IN ROW EXCLUSIVE MODE".encode())
         erased = store.forget("s", now="full")
         assert any("base/" in place for place in erased.left), erased

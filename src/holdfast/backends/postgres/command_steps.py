@@ -162,12 +162,17 @@ class CommandSteps:
         The forget is done: nothing that goes wrong here may become an error of it.
         """
         try:
-            [(before, _)] = yield Ask(PRIMARY, self._statements.rewritten())
-            yield Ask(PRIMARY, self._statements.vacuum(full=full))
-            [(after, needed)] = yield Ask(PRIMARY, self._statements.rewritten())
+            before = yield Ask(PRIMARY, self._statements.rewritten())
+            tables = [table for table, _, _ in before]
+            yield Ask(PRIMARY, self._statements.vacuum(tables, full=full))
+            after = yield Ask(PRIMARY, self._statements.rewritten())
         except HoldfastError:
             return False
-        return bool(before != after and not needed)
+        # Who might need old rows at first may have ended since, after they were copied.
+        needed = any(needed for _, _, needed in (*before, *after))
+        return not needed and {file for _, file, _ in before}.isdisjoint(
+            file for _, file, _ in after
+        )
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.erase_record(command))
