@@ -173,6 +173,21 @@ def test_what_a_reader_kept_in_the_log_is_named_and_goes_with_a_later_write(file
         wait_until(written)
 
 
+def test_what_a_reader_kept_in_the_log_goes_when_the_store_is_closed_beside_another(file: Disk):
+    """The other one does not know that there is something to empty."""
+    texts = secrets(1)
+    with holdfast.connect(file.harness.url) as other:
+        with holdfast.connect(file.harness.url) as store:
+            store.append("s", say(texts[0]))
+            reader = apsw.Connection(str(file.harness.path))
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sessions").fetchall()
+            assert not store.forget("s").scrubbed
+            reader.close()
+        assert file.holding(texts) == set()
+        assert other.stat("s").state is SessionState.FORGOTTEN
+
+
 def test_a_forget_with_now_waits_for_a_reader(file: Disk):
     texts = secrets(1)
     with holdfast.connect(file.harness.url) as store:

@@ -148,6 +148,8 @@ class Database:
         try:
             if harm is not None and harm.file is not File.DATABASE:
                 self.give_up(harm)
+            elif harm is None and not self.retired:
+                self.writer.finish()
         finally:
             if harm is not None and not self.retired:
                 self.retire()

@@ -159,6 +159,11 @@ class Writer:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return True
 
+    def finish(self) -> None:
+        """What a later write would do for the -wal file: other processes do not know of it."""
+        if self._to_empty:
+            self._empty(SCRUB_TIMEOUT_S)
+
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
         self._connection.close()
