@@ -250,17 +250,20 @@ def test_many_that_clean_at_once_all_do(disk_path: Path):
             assert list(threads.map(forget, range(count))) == [()] * count
 
 
-def test_a_snapshot_is_written_anew_too(disk_path: Path):
+@pytest.mark.parametrize("save", ["3600 1000", ""])
+@pytest.mark.parametrize("how", ["SAVE", "BGSAVE"])
+def test_a_snapshot_is_written_anew_too(disk_path: Path, save: str, how: str):
+    """Also one that was made by hand, or for a replica, where the server makes none by itself."""
     disk = Disk(RedisHarness(disk_path))
     engine = disk.harness.engine
     before = engine.call("CONFIG", "GET", "save")[1]
-    engine.call("CONFIG", "SET", "save", "3600 1000")
+    engine.call("CONFIG", "SET", "save", save)
     engine.call("CONFIG", "SET", "rdbcompression", "no")  # so that texts can be found
     try:
         with holdfast.connect(disk.harness.url) as store:
             texts = filled(store)
-            engine.call("SAVE")
-            assert any(path.endswith(".rdb") for path in disk.holding(texts))
+            engine.call(how)
+            wait_until(lambda: any(path.endswith("dump.rdb") for path in disk.holding(texts)))
             assert store.forget("s", now=True).left == ()
             wait_until(lambda: not disk.holding(texts))
     finally:
