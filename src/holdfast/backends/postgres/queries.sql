@@ -67,7 +67,7 @@ SELECT {schema}.sweep(%b::bigint)
 
 -- name: expire
 -- What was seen expired stays so, whatever a clock says later; its summaries too. Somebody who works
--- on it just now decides by himself.
+-- on it just now decides by himself. Its commit waits for no standby: it is part of a read.
 WITH due AS MATERIALIZED (
     SELECT namespace, name FROM {schema}.sessions
     WHERE namespace = {namespace} AND name IN (%b, %b) AND state = 'live'
@@ -76,7 +76,8 @@ WITH due AS MATERIALIZED (
 )
 UPDATE {schema}.sessions s SET floor = s.last, bytes = 0, state = 'expired'
 FROM due WHERE s.namespace = due.namespace AND s.name = due.name
-RETURNING 1
+RETURNING set_config('synchronous_commit',
+    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'off' ELSE 'local' END, true)
 
 -- name: vacuum
 VACUUM (SKIP_LOCKED) {tables}
