@@ -518,3 +518,18 @@ def test_a_read_of_what_has_expired_does_not_wait_for_a_standby(
     assert store.stat("s").state is SessionState.EXPIRED
     assert time.monotonic() - began_s < 4
     assert postgres_engine.query(state) == [("expired",)]
+
+
+def test_readers_do_not_wait_again_and_again_to_note_what_has_expired(
+    postgres_engine: PostgresEngine, connect: OpenStore
+):
+    store = connect(postgres_engine, query="reply_timeout_s=2")
+    store.append("s", say("before"), ttl_s=0.3)
+    due_s = time.time() + 0.4
+    wait_until(lambda: time.time() > due_s)
+    with psycopg.connect(postgres_engine.url) as holder:
+        holder.execute("LOCK TABLE holdfast.sessions IN SHARE MODE")
+        assert store.stat("s").state is SessionState.EXPIRED
+        began_s = time.monotonic()
+        assert {store.stat("s").state for _ in range(3)} == {SessionState.EXPIRED}
+        assert time.monotonic() - began_s < 3
