@@ -68,6 +68,8 @@ def is_too_deep(value: object, text: str | bytes, depth_max: int) -> bool:
         return False  # nearly every text, at the price of a glance
     level: list[Any] = [value]
     for _ in range(depth_max + 1):
+        if not level:  # brackets in a text, as in most programs
+            return False
         inside: list[Any] = []
         for one in level:
             if isinstance(one, dict):

@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import SessionState, UsageError
+from holdfast.backends.postgres.statements import Statement, Statements
 from holdfast.backends.redis import cleaning
 from tests.contract.harness import AnyStore, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
@@ -172,6 +173,21 @@ def test_what_a_reader_kept_in_the_log_is_named_and_goes_with_a_later_write(file
         wait_until(written)
 
 
+def test_what_a_reader_kept_in_the_log_goes_when_the_store_is_closed_beside_another(file: Disk):
+    """The other one does not know that there is something to empty."""
+    texts = secrets(1)
+    with holdfast.connect(file.harness.url) as other:
+        with holdfast.connect(file.harness.url) as store:
+            store.append("s", say(texts[0]))
+            reader = apsw.Connection(str(file.harness.path))
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sessions").fetchall()
+            assert not store.forget("s").scrubbed
+            reader.close()
+        assert file.holding(texts) == set()
+        assert other.stat("s").state is SessionState.FORGOTTEN
+
+
 def test_a_forget_with_now_waits_for_a_reader(file: Disk):
     texts = secrets(1)
     with holdfast.connect(file.harness.url) as store:
@@ -234,17 +250,20 @@ def test_many_that_clean_at_once_all_do(disk_path: Path):
             assert list(threads.map(forget, range(count))) == [()] * count
 
 
-def test_a_snapshot_is_written_anew_too(disk_path: Path):
+@pytest.mark.parametrize("save", ["3600 1000", ""])
+@pytest.mark.parametrize("how", ["SAVE", "BGSAVE"])
+def test_a_snapshot_is_written_anew_too(disk_path: Path, save: str, how: str):
+    """Also one that was made by hand, or for a replica, where the server makes none by itself."""
     disk = Disk(RedisHarness(disk_path))
     engine = disk.harness.engine
     before = engine.call("CONFIG", "GET", "save")[1]
-    engine.call("CONFIG", "SET", "save", "3600 1000")
+    engine.call("CONFIG", "SET", "save", save)
     engine.call("CONFIG", "SET", "rdbcompression", "no")  # so that texts can be found
     try:
         with holdfast.connect(disk.harness.url) as store:
             texts = filled(store)
-            engine.call("SAVE")
-            assert any(path.endswith(".rdb") for path in disk.holding(texts))
+            engine.call(how)
+            wait_until(lambda: any(path.endswith("dump.rdb") for path in disk.holding(texts)))
             assert store.forget("s", now=True).left == ()
             wait_until(lambda: not disk.holding(texts))
     finally:
@@ -258,5 +277,56 @@ def test_rows_that_an_older_transaction_may_need_are_said_to_be_left(disk_path: 
         filled(store)
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT count(*) FROM pg_class")  # from now on it has a snapshot
+        erased = store.forget("s", now="full")
+        assert any("base/" in place for place in erased.left), erased
+
+
+def test_a_transaction_that_only_wrote_keeps_deleted_rows_too(disk_path: Path):
+    """It has a number, and no snapshot between its statements."""
+    disk = Disk(PostgresHarness(disk_path))
+    url = disk.harness.engine.url
+    with holdfast.connect(disk.harness.url) as store, psycopg.connect(url) as other:
+        texts = filled(store)
+        other.execute("SELECT pg_current_xact_id()")
+        erased = store.forget("s", now="full")
+        assert any(path.startswith("base/") for path in disk.holding(texts))
+        assert any("base/" in place for place in erased.left), erased
+
+
+def test_an_older_transaction_that_ends_after_the_tables_were_rewritten_counts(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disk = Disk(PostgresHarness(disk_path))
+    url, vacuum = disk.harness.engine.url, Statements.vacuum
+    with holdfast.connect(disk.harness.url) as store, psycopg.connect(url) as other:
+        texts = filled(store)
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pg_class")
+        looked = Statements.rewritten
+
+        def looked_after_it(statements: Statements) -> Statement:
+            if began:
+                other.rollback()
+            return looked(statements)
+
+        def begin(statements: Statements, tables: list[str], *, full: bool) -> Statement:
+            began.append(full)
+            return vacuum(statements, tables, full=full)
+
+        began: list[bool] = []
+        monkeypatch.setattr(Statements, "rewritten", looked_after_it)
+        monkeypatch.setattr(Statements, "vacuum", begin)
+        erased = store.forget("s", now="full")
+        assert began == [True]
+        assert any(path.startswith("base/") for path in disk.holding(texts))
+        assert any("base/" in place for place in erased.left), erased
+
+
+@pytest.mark.parametrize("table", ["messages", "entries", "words"])
+def test_a_table_that_was_locked_is_said_to_be_left(disk_path: Path, table: str):
+    harness = PostgresHarness(disk_path)
+    with holdfast.connect(harness.url) as store, psycopg.connect(harness.engine.url) as other:
+        filled(store)
+        other.execute(f"LOCK TABLE {harness.schema}.{table} IN ROW EXCLUSIVE MODE".encode())
         erased = store.forget("s", now="full")
         assert any("base/" in place for place in erased.left), erased

@@ -13,10 +13,12 @@ import json
 import time
 import types
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -34,6 +36,7 @@ from holdfast.backends.sqlite import tables
 from holdfast.verify.engines import start_engine
 from tests.contract.harness import AnyStore, AsyncApi, say, texts
 from tests.torture.conftest import MINUTES
+from tests.waiting import wait_until
 
 EXAMPLES = 8 if not MINUTES else 150
 STEPS = 25
@@ -288,3 +291,25 @@ def test_what_was_shown_as_expired_stays_so_when_the_clock_is_set_back(
         assert store.append("s", say("old"), key="k").repeated
         assert store.append("s", say("3")).first == 3
         assert texts(store.history("s")) == ["3"]
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_reader_does_not_wait_for_those_who_write(disk_path: Path, queued: bool):
+    """The note that it has expired can wait: neither another process nor a queue holds a read up."""
+    path = disk_path / "memory.db"
+    with holdfast.connect(f"sqlite:///{path}") as store, ThreadPoolExecutor(1) as threads:
+        store.append("s", say("x"), ttl_s=0.001)
+        due_s = time.time() + 0.01
+        wait_until(lambda: time.time() > due_s)
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        # An append has 5 s for the lock.
+        waiting = [threads.submit(store.append, "busy", say("y"))] if queued else []
+        began_s = time.monotonic()
+        assert store.history("s").state is SessionState.EXPIRED
+        assert {store.stat("s").state for _ in range(50)} == {SessionState.EXPIRED}
+        assert time.monotonic() - began_s < 3, "it waited for the lock"
+        other.execute("ROLLBACK")
+        other.close()
+        for one in waiting:
+            one.result(30)

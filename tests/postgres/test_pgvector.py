@@ -14,6 +14,7 @@ from holdfast.verify.indexes import index_of
 from tests import wheels
 from tests.contract.harness import AnyStore, Opener, say
 from tests.recall.models import Letters
+from tests.waiting import wait_until
 
 TEXTS = [f"the number is {number}" for number in range(60)]
 
@@ -188,3 +189,17 @@ def test_the_kit_counts_a_copy_that_is_left_behind(database: Database):
         database.query("ALTER TABLE holdfast.entries ENABLE TRIGGER near_gone")
         store.forget("u")
     assert index.count("u") == 0
+
+
+def test_a_full_forget_rewrites_its_vectors_too(database: Database):
+    def file() -> object:
+        return database.query("SELECT pg_relation_filenode('holdfast.near')")
+
+    database.query("CREATE EXTENSION vector")
+    store = opened(database.url, Letters())
+    store.append("s", say("the number is 1"))
+    store.recall("s", "number")
+    assert database.copied() == 1
+    before = file()
+    wait_until(lambda: "base/" not in " ".join(store.forget("s", now="full").left))
+    assert file() != before

@@ -21,6 +21,7 @@ from holdfast import (
     HoldfastError,
     NotApplied,
     OutcomeUnknown,
+    SessionState,
     Store,
     StoreClosed,
 )
@@ -500,3 +501,35 @@ async def _the_held_one_last_in_tasks(
         assert [len(await store.history(name)) for name in names[:5]] == [1] * 5
         holder.rollback()
         await asyncio.wait_for(asyncio.gather(*tasks.values()), 20)
+
+
+def test_a_read_of_what_has_expired_does_not_wait_for_a_standby(
+    postgres_engine: PostgresEngine, connect: OpenStore
+):
+    """It makes a note of it, which the primary has on its disk: a read asks for no more."""
+    store = connect(postgres_engine, query="reply_timeout_s=8")
+    store.append("s", say("before"), ttl_s=0.3)
+    due_s = time.time() + 0.4
+    postgres_engine.restart(settings={"synchronous_standby_names": "nobody"})
+    wait_until(lambda: time.time() > due_s)
+    state = "SELECT state FROM holdfast.sessions WHERE name = 's'"
+    assert postgres_engine.query(state) == [("live",)]
+    began_s = time.monotonic()
+    assert store.stat("s").state is SessionState.EXPIRED
+    assert time.monotonic() - began_s < 4
+    assert postgres_engine.query(state) == [("expired",)]
+
+
+def test_readers_do_not_wait_again_and_again_to_note_what_has_expired(
+    postgres_engine: PostgresEngine, connect: OpenStore
+):
+    store = connect(postgres_engine, query="reply_timeout_s=2")
+    store.append("s", say("before"), ttl_s=0.3)
+    due_s = time.time() + 0.4
+    wait_until(lambda: time.time() > due_s)
+    with psycopg.connect(postgres_engine.url) as holder:
+        holder.execute("LOCK TABLE holdfast.sessions IN SHARE MODE")
+        assert store.stat("s").state is SessionState.EXPIRED
+        began_s = time.monotonic()
+        assert {store.stat("s").state for _ in range(3)} == {SessionState.EXPIRED}
+        assert time.monotonic() - began_s < 3

@@ -53,6 +53,8 @@ TRIES_MAX: Final = 8
 REST_S: Final = 0.002
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
+NOTE_AGAIN_S: Final = 10.0
+"""After a note that could not be made (a role that only reads, a lock), readers go without so long."""
 NEAR_AVOID_S: Final = 60.0
 """How long pgvector is left alone after it has failed."""
 
@@ -85,7 +87,7 @@ class CommandSteps:
         self._entries = IndexStatements(statements, vector_types)
         self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
-        self._sweep_at_s = 0.0
+        self._sweep_at_s = self._note_at_s = 0.0
 
     def of(self, command: Command[Any]) -> Steps[Any]:
         """The steps of any command but an append, which goes with others."""
@@ -162,12 +164,17 @@ class CommandSteps:
         The forget is done: nothing that goes wrong here may become an error of it.
         """
         try:
-            [(before, _)] = yield Ask(PRIMARY, self._statements.rewritten())
-            yield Ask(PRIMARY, self._statements.vacuum(full=full))
-            [(after, needed)] = yield Ask(PRIMARY, self._statements.rewritten())
+            before = yield Ask(PRIMARY, self._statements.rewritten())
+            tables = [table for table, _, _ in before]
+            yield Ask(PRIMARY, self._statements.vacuum(tables, full=full))
+            after = yield Ask(PRIMARY, self._statements.rewritten())
         except HoldfastError:
             return False
-        return bool(before != after and not needed)
+        # Who might need old rows at first may have ended since, after they were copied.
+        needed = any(needed for _, _, needed in (*before, *after))
+        return not needed and {file for _, file, _ in before}.isdisjoint(
+            file for _, file, _ in after
+        )
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.erase_record(command))
@@ -234,10 +241,12 @@ class CommandSteps:
         seen = seen_expired(reply)
         if seen is None or (isinstance(seen, Facts) and seen.expires_ms is None):
             return
+        if time.monotonic() < self._note_at_s:
+            return
         try:
             yield Ask(PRIMARY, self._statements.expire(command.session))
-        except HoldfastError:
-            return  # what was read is right, and the next one tries again
+        except HoldfastError:  # what was read is right, and a later one tries again
+            self._note_at_s = time.monotonic() + NOTE_AGAIN_S
 
     def _page(self, command: Read) -> Steps[Slice]:
         """From a replica that is fresh enough, or becomes so in time; otherwise the primary."""

@@ -67,7 +67,7 @@ SELECT {schema}.sweep(%b::bigint)
 
 -- name: expire
 -- What was seen expired stays so, whatever a clock says later; its summaries too. Somebody who works
--- on it just now decides by himself.
+-- on it just now decides by himself. Its commit waits for no standby: it is part of a read.
 WITH due AS MATERIALIZED (
     SELECT namespace, name FROM {schema}.sessions
     WHERE namespace = {namespace} AND name IN (%b, %b) AND state = 'live'
@@ -76,24 +76,30 @@ WITH due AS MATERIALIZED (
 )
 UPDATE {schema}.sessions s SET floor = s.last, bytes = 0, state = 'expired'
 FROM due WHERE s.namespace = due.namespace AND s.name = due.name
-RETURNING 1
+RETURNING set_config('synchronous_commit',
+    CASE current_setting('synchronous_commit') WHEN 'off' THEN 'off' ELSE 'local' END, true)
 
 -- name: vacuum
-VACUUM (SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+VACUUM (SKIP_LOCKED) {tables}
 
 -- name: vacuum_full
-VACUUM (FULL, SKIP_LOCKED) {schema}.messages, {schema}.entries, {schema}.words
+VACUUM (FULL, SKIP_LOCKED) {tables}
 
 -- name: rewritten
 -- VACUUM passes over, with a warning, what it may not touch or finds locked. A row that an older
--- snapshot could see is copied, deleted as it is.
-SELECT pg_relation_filenode('{schema}.messages'),
+-- transaction could see is copied, deleted as it is: one that has a snapshot, or that only wrote.
+SELECT quote_ident(nspname) || '.' || quote_ident(relname), pg_relation_filenode(c.oid),
        EXISTS (SELECT FROM pg_stat_activity
                WHERE pid <> pg_backend_pid() AND (
-                   age(backend_xmin) > 0 AND coalesce(datname = current_database(), true)
+                   (age(backend_xmin) > 0 OR age(backend_xid) > 0)
+                   AND coalesce(datname = current_database(), true)
                    AND left(query, 18) <> 'autovacuum: VACUUM'
                    OR query = '<insufficient privilege>' AND datname = current_database()))
+       OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database())
        OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (to_regclass('{schema}.messages'), to_regclass('{schema}.entries'),
+                to_regclass('{schema}.words'), to_regclass('{schema}.near'))
 
 -- name: position
 -- After a commit that was flushed, the flushed end of the log is at or after that commit. One

@@ -171,12 +171,13 @@ class Statements:
         names = (session, sublogs_of(session)[1])
         return self._statement("expire", *names, operation="expire")
 
-    def vacuum(self, *, full: bool) -> Statement:
+    def vacuum(self, tables: Sequence[str], *, full: bool) -> Statement:
         """Free what was deleted, or rewrite the tables without it; no lock is waited for."""
-        return self._statement("vacuum_full" if full else "vacuum", operation="forget")
+        sql = self._sql["vacuum_full" if full else "vacuum"]
+        return Statement(sql.replace(b"{tables}", ", ".join(tables).encode()), (), "forget")
 
     def rewritten(self) -> Statement:
-        """By which file the messages are kept, and whether a transaction may still need old rows."""
+        """Each table and its file, and whether a transaction may still need old rows."""
         return self._statement("rewritten", operation="forget")
 
     def position(self, *, flushed: bool) -> Statement:

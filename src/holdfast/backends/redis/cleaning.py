@@ -28,13 +28,18 @@ def clean(ask: Ask) -> Steps[tuple[str, ...]]:
         if info.get("aof_enabled") == "1":
             words, status = (b"BGREWRITEAOF",), "aof_last_bgrewrite_status"
             done = yield from _rewrite(ask, words, status, deadline_s)
-        if (yield from ask(b"CONFIG", b"GET", b"save"))[1]:
+        if (yield from ask(b"CONFIG", b"GET", b"save"))[1] or _was_saved(info):
             saved = yield from _rewrite(ask, (b"BGSAVE",), "rdb_last_bgsave_status", deadline_s)
             done = done and saved
     except (HoldfastError, IndexError):  # an IndexError: it does not say whether it makes snapshots
         return (IN_THE_FILES,)
     replicas = () if info.get("connected_slaves") == "0" else (IN_REPLICAS,)
     return replicas if done else (IN_THE_FILES,)
+
+
+def _was_saved(info: dict[str, str]) -> bool:
+    """Whether it made a snapshot since it began, by hand or for a replica, though it makes none."""
+    return info.get("rdb_saves", "0") != "0" or info.get("rdb_last_bgsave_time_sec", "-1") != "-1"
 
 
 def _rewrite(ask: Ask, words: tuple[bytes, ...], status: str, deadline_s: float) -> Steps[bool]:

@@ -23,6 +23,7 @@ from holdfast.backends.sqlite.durability import (
     durability_on,
 )
 from holdfast.backends.sqlite.errors import BACKEND, again_and_again, mapped
+from holdfast.backends.sqlite.notes import Notes
 from holdfast.backends.sqlite.pool import Pool
 from holdfast.backends.sqlite.rescue import put_back
 from holdfast.backends.sqlite.tables import Tables, clock_ms
@@ -147,6 +148,8 @@ class Database:
         try:
             if harm is not None and harm.file is not File.DATABASE:
                 self.give_up(harm)
+            elif harm is None and not self.retired:
+                self.writer.finish()
         finally:
             if harm is not None and not self.retired:
                 self.retire()
@@ -185,6 +188,7 @@ class SqliteBackend(SqliteSetup):
         self._worker = ThreadWrite(None)
         self._handed_over: list[ServedWrite] = []
         self._handed_over_again_s = 0.0
+        self._notes = Notes(lambda note: self._group.run(note, self._carry))
         self._looks = PerLoop(lambda: [0.0])
         """Until when a timer looks whether any write has waited too long."""
         self.durability = self._database.durability
@@ -194,12 +198,8 @@ class SqliteBackend(SqliteSetup):
         """Carry out one command and return when it is done."""
         self.check_usable()
         if not command.writes:
-            read, mark = self._read(command)
-            if mark is not None:
-                with suppress(
-                    HoldfastError
-                ):  # what was read is right, and the next one tries again
-                    self._group.run(ThreadWrite(Pending(mark)), self._carry)
+            read, note = self._read(command)
+            self._notes.make(note)
             return read
         reply: R = self._group.run(ThreadWrite(Pending(command)), self._carry)
         return reply

@@ -44,8 +44,8 @@ from holdfast.recall.index_commands import Candidate, Extend, Position, ReadPosi
 BACKEND: Final = "sqlite"
 NEVER: Final = Facts(SessionState.NEVER)
 IN_THE_LOG: Final = (
-    "the -wal file: another connection was reading just then; the next write that finds nobody reading "
-    "empties it, and so does closing the last connection"
+    "the -wal file: another connection was reading just then; a later write of this store that finds "
+    "nobody reading empties it, and so does closing this store then, or the last connection"
 )
 LAST_MAX: Final = limits.NUMBER_MAX - limits.BATCH_MESSAGES_MAX
 """Up to here a session has numbers for any batch."""

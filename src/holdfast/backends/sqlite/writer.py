@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -14,10 +14,11 @@ from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.commands import Cleaning, Command, EraseRecord, Forget
+from holdfast.commands import Cleaning, Command, EraseRecord, Forget, MarkExpired
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 
+R = TypeVar("R")
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 SCRUB_TIMEOUT_S: Final = 0.25
@@ -26,6 +27,8 @@ CLEANING_TIMEOUT_S: Final = 5.0
 EMPTY_INTERVAL_S: Final = 1.0
 """So often at most the -wal file is emptied because of what was removed without a forget."""
 SCRUB_POLL_S: Final = 0.002
+NOTE_TIMEOUT_S: Final = 0.25
+"""So long at most a read waits for the note that what it saw has expired."""
 FRAMES_MAX: Final = 1000
 """So many pages in the -wal file, and they are folded in."""
 UNANSWERED: Final = object()
@@ -95,7 +98,7 @@ class Writer:
         try:
             if self._connection.in_transaction or not self._ledger.is_clean:
                 self._roll_back()  # an interrupt came in the way of it
-            self._begin()
+            self._begin(group)
             self._apply(group)
             committing = True
             self._execute("COMMIT")
@@ -120,8 +123,11 @@ class Writer:
             elif self._to_empty and time.monotonic() >= self._empty_at_s:
                 self._empty(0.0)
 
-    def _begin(self) -> None:
-        self._execute("BEGIN IMMEDIATE")
+    def _begin(self, group: Sequence[Pending]) -> None:
+        if all(isinstance(pending.command, MarkExpired) for pending in group):
+            self._within(NOTE_TIMEOUT_S, lambda: self._execute("BEGIN IMMEDIATE"))
+        else:
+            self._execute("BEGIN IMMEDIATE")
         if not self._in_place():
             raise Displaced
 
@@ -152,6 +158,11 @@ class Writer:
         with suppress(apsw.Error):  # then a later one does it; nothing depends on it
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return True
+
+    def finish(self) -> None:
+        """What a later write would do for the -wal file: other processes do not know of it."""
+        if self._to_empty:
+            self._empty(SCRUB_TIMEOUT_S)
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the -wal file in."""
@@ -200,12 +211,17 @@ class Writer:
                 if pending.error is None:
                     pending.reply = replace(pending.reply, left=())
 
-    def _empty(self, timeout_s: float) -> bool:
-        self._connection.set_busy_timeout(0)
+    def _within(self, timeout_s: float, work: Callable[[], R]) -> R:
+        """Do it with that patience for others who hold the lock."""
         try:
-            emptied = self._emptied(time.monotonic() + timeout_s)
+            self._connection.set_busy_timeout(round(timeout_s * 1000))
+            return work()
         finally:
             self._connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
+
+    def _empty(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        emptied = self._within(0.0, lambda: self._emptied(deadline_s))
         self._to_empty, self._empty_at_s = not emptied, time.monotonic() + EMPTY_INTERVAL_S
         self.frames = 0 if emptied else self.frames
         return emptied
