@@ -24,7 +24,8 @@ from holdfast.verify.engines import (
 )
 from holdfast.verify.engines.place import Place, looks_like_production
 from holdfast.verify.engines.protocol import Namespaced
-from holdfast.verify.engines.url import clean_up, postgres_place, redis_place
+from holdfast.verify.engines.url import clean_up
+from holdfast.verify.engines.where import postgres_place, redis_place
 
 
 @pytest.fixture
