@@ -29,7 +29,8 @@ class Quiet:
 
 
 def run(url: str) -> Any:
-    options = CheckOptions(target=url, faults=("none",), promises=("ordered", "expiring"), time_s=1)
+    # With less, a client of a busy machine has too little time to open the store.
+    options = CheckOptions(target=url, faults=("none",), promises=("ordered", "expiring"), time_s=5)
     return check(options, Quiet())
 
 
@@ -43,7 +44,7 @@ def test_a_redis_that_holds_other_data_is_refused_and_an_empty_one_is_left_empty
         assert redis_engine.password not in str(refused.value)
         assert client.keys() == [b"customer"]
         monkeypatch.setenv(PERMIT_VARIABLE, f"127.0.0.1:{redis_engine.port}/0")
-        assert run(redis_engine.url).exit_code in {0, 3}  # a busy machine may leave one unknown
+        assert run(redis_engine.url).exit_code == 0
         assert client.keys() == [b"customer"], "only what was there is there"
 
 
@@ -51,7 +52,7 @@ def test_a_postgres_is_left_as_it_was(postgres_engine: Any) -> None:
     names = "SELECT count(*) FROM pg_namespace"
     with psycopg.connect(postgres_engine.url, autocommit=True) as connection:
         before = connection.execute(names).fetchone()
-        assert run(postgres_engine.url).exit_code in {0, 3}  # a busy machine may leave one unknown
+        assert run(postgres_engine.url).exit_code == 0
         assert connection.execute(names).fetchone() == before
         connection.execute("CREATE TABLE customers ()")
         with pytest.raises(UsageError, match=r"it holds other data, such as 'public\.customers'"):
@@ -63,7 +64,7 @@ def test_a_file_is_left_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
     with holdfast.connect(url) as store:
         store.append("s", say("dear"))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert run(url).exit_code in {0, 3}  # a busy machine may leave one unknown
+    assert run(url).exit_code == 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
