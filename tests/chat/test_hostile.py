@@ -7,7 +7,6 @@ import contextlib
 import io
 import json
 import socket
-import statistics
 import time
 from functools import partial
 from typing import Any
@@ -59,8 +58,7 @@ def test_10_000_hostile_requests_in_small(serve):
     """The share of `make test`, beside whatever else runs; `make torture` makes all of them."""
     seen = attack(serve("--rate", "2"), 300)
     assert seen.tracebacks == 0
-    assert statistics.median(seen.honest_s) < 1, seen
-    assert max(seen.honest_s) < 5, seen
+    assert max(seen.honest_s) < 1, seen
     assert not {status for status in seen.statuses if status >= 500 and status != 503}, seen
 
 
