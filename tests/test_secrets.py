@@ -38,11 +38,18 @@ URLS = [
     f"nosuch://u:{SECRET}@h/x",
     f"sqlite://u:{SECRET}@h/x",
     f"u:{SECRET}@h",
+    f"redis://u:{SECRET}@[::1/0",
+    f"redis://u:{SECRET}\u2100@127.0.0.1:1/0",
+    f"postgresql://u:[{SECRET}@127.0.0.1:1/x",
+    f"postgresql://u:{SECRET}\u2100@127.0.0.1:1/x",
 ]
 COMMANDS = [
     ("sessions", "--store", "URL"),
     ("export", "--store", "URL"),
     ("load", "--store", "URL", "file"),
+    ("append", "s", "hello", "--store", "URL"),
+    ("remember", "s", "hello", "--store", "URL"),
+    ("recall", "s", "hello", "--store", "URL"),
     ("doctor", "URL"),
     ("doctor", "--json", "URL"),
     ("migrate", "URL", "--to", "sqlite:///new.db", "--kind", "langchain-redis"),

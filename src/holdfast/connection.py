@@ -135,6 +135,17 @@ def without_password(url: str) -> str:
     return f"{scheme}{mark}{place}"
 
 
+def scheme_of(url: str) -> str:
+    """What comes before ://, of a URL that can be taken apart; `UsageError` where it cannot."""
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # its words may quote the password: it must not be a cause
+        raise UsageError(
+            "the URL cannot be read: write @ / : # ? [ ] and letters beyond ASCII in a user name or "
+            "password as %40, and so on; an IPv6 address stands in [ ]. Nothing was sent"
+        ) from None
+
+
 def _prepare(
     url: object, namespace: object, require: object, ttl_s: float | None, replicas: object
 ) -> tuple[ModuleType, Settings]:
@@ -148,8 +159,9 @@ def _prepare(
         raise UsageError("namespace must not be empty")
     if isinstance(replicas, str) or not isinstance(replicas, Sequence):
         raise UsageError("replicas must be a list of URLs")
-    scheme = urlsplit(url).scheme
-    return _backend_module(scheme), Settings(url, space, require, tuple(replicas))
+    for one in replicas:
+        scheme_of(str(one))
+    return _backend_module(scheme_of(url)), Settings(url, space, require, tuple(replicas))
 
 
 def log_and_index(url: str, index: str | None) -> tuple[str, str | None]:
@@ -185,6 +197,7 @@ def _index(index: object, settings: Settings) -> Index | None:
         )
     from holdfast.recall.chroma_index import ChromaIndex  # noqa: PLC0415 - an extra
 
+    scheme_of(index)
     return ChromaIndex(index, settings.namespace)
 
 

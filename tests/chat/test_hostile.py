@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
-import statistics
+import socket
 import time
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 import holdfast
 from holdfast.chat import bounds, panel
 from holdfast.chat.answers import Companion
+from holdfast.chat.connections import bounded
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person, new_token
 from holdfast.chat.request_guard import address_of
 from holdfast.chat.turns import Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict
-from tests.chat.hostile import attack
+from tests.chat.hostile import HOSTILE, attack
 from tests.chat.people import Client
 from tests.exports import export, session
 from tests.waiting import wait_until
@@ -52,8 +58,7 @@ def test_10_000_hostile_requests_in_small(serve):
     """The share of `make test`, beside whatever else runs; `make torture` makes all of them."""
     seen = attack(serve("--rate", "2"), 300)
     assert seen.tracebacks == 0
-    assert statistics.median(seen.honest_s) < 1, seen
-    assert max(seen.honest_s) < 5, seen
+    assert max(seen.honest_s) < 1, seen
     assert not {status for status in seen.statuses if status >= 500 and status != 503}, seen
 
 
@@ -165,6 +170,84 @@ def test_a_large_file_is_loaded_in_pieces_beside_others(tmp_path):
 
     assert asyncio.run(work()) == {"conversations": 4, "messages": 4000, "memories": 0}
     assert max(waits) < 0.5, f"the loop stood still for {max(waits):.2f} s"
+
+
+def opened(port: int, words: bytes = b"") -> socket.socket:
+    """A connection of somebody who means harm."""
+    link = socket.create_connection(("127.0.0.1", port), 10, source_address=(HOSTILE, 0))
+    with contextlib.suppress(OSError):  # the service hung up already
+        link.sendall(words)
+    return link
+
+
+def is_ended(link: socket.socket) -> bool:
+    """Whether the service has hung up on it."""
+    link.settimeout(0.05)
+    try:
+        return link.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def comes_in(port: int) -> bool:
+    with opened(port) as link:
+        return not is_ended(link)
+
+
+def test_one_address_does_not_take_every_connection(serve):
+    service = serve()
+    port = urlsplit(service.url).port
+    with contextlib.ExitStack() as stack:
+        head = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
+        links = [
+            stack.enter_context(opened(port, head))
+            for _ in range(bounds.CONNECTIONS_PER_ADDRESS_MAX + 20)
+        ]
+        wait_until(lambda: sum(map(is_ended, links)) >= 20)
+        assert httpx.get(service.url, timeout=10).status_code == 200, "others come in"
+    wait_until(lambda: comes_in(port))  # it too, when its others are closed
+
+
+@pytest.mark.parametrize("ask", [False, True])
+def test_a_connection_that_only_waits_is_ended_and_an_answer_that_takes_long_is_not(
+    monkeypatch, *, ask: bool
+):
+    monkeypatch.setattr(bounds, "REQUEST_TIMEOUT_S", 0.2)
+
+    async def slow(_scope: Any, _receive: Any, send: Any) -> None:
+        await asyncio.sleep(1)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def work() -> bytes:
+        config = uvicorn.Config(slow, http=bounded(by_address=True), lifespan="off", port=0)
+        config.load()
+        loop, state = asyncio.get_running_loop(), ServerState()
+        protocol: Any = config.http_protocol_class
+        made = partial(protocol, config=config, server_state=state, app_state={})
+        async with await loop.create_server(made, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+            writer.write((whole if ask else b"") + b"GET / HTTP/1.1\r\nX: ")
+            found = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := await asyncio.wait_for(reader.read(1000), 10):
+                    found += piece
+            writer.close()
+            return found
+
+    assert asyncio.run(work())[:12] == (b"HTTP/1.1 204" if ask else b"")
+
+
+def test_a_head_that_never_ends_is_not_kept(serve):
+    service = serve()
+    with opened(urlsplit(service.url).port, b"GET / HTTP/1.1\r\nX: ") as link:
+        with pytest.raises((ConnectionError, BrokenPipeError)):
+            for _ in range(1000):
+                link.sendall(b"x" * 65536)
+    assert "Traceback" not in service.log(1000)
 
 
 def said(texts: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -42,7 +43,13 @@ class Server:
     def as_app(self) -> str:
         """The URL of a plain role."""
         self.run(PLAIN)
-        return str(self.url.replace("postgres@", "app:s3cret@"))
+        return self.url_of("app")
+
+    def url_of(self, role: str) -> str:
+        """With a password that is easily found."""
+        there = urlsplit(self.url)
+        place = there.netloc.rpartition("@")[2]
+        return there._replace(netloc=f"{role}:s3cret@{place}").geturl()
 
     def close(self) -> None:
         self._connection.close()
@@ -275,6 +282,6 @@ def test_a_lock_costs_bounded_time_and_is_named(server: Server):
 def test_a_server_that_is_away_is_could_not_look(server: Server):
     server.close()
     server.engine.kill()
-    found = audit(server.url.replace("postgres@", "postgres:s3cret@"))
+    found = audit(server.url_of("postgres"))
     assert found.exit_code == 3
     assert "s3cret" not in repr(found)

@@ -65,6 +65,12 @@ READS_PER_WRITE: Final = 10
 TURNS_PER_ADDRESS_MAX: Final = 50
 """Answers that are being made for one address at the same time."""
 
+CONNECTIONS_PER_ADDRESS_MAX: Final = 100
+"""Open at the same time: of 1,024 descriptors, which is what many systems give, others have most."""
+
+REQUEST_TIMEOUT_S: Final = 10.0
+"""A connection that sends no whole head of a request for so long is ended."""
+
 SIGN_IN_PER_S: Final = 0.2
 SIGN_IN_BURST: Final = 5
 """Wrong tokens, per address."""

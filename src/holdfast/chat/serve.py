@@ -100,6 +100,7 @@ async def _serve(asked: Asked) -> int:
     import uvicorn  # noqa: PLC0415 - an extra
 
     from holdfast.chat.app import Setting, build  # noqa: PLC0415 - needs the extra
+    from holdfast.chat.connections import bounded  # noqa: PLC0415
     from holdfast.chat.control import Control  # noqa: PLC0415
     from holdfast.chat.link import ChatOptions, Link  # noqa: PLC0415
     from holdfast.chat.people import Access  # noqa: PLC0415
@@ -116,6 +117,8 @@ async def _serve(asked: Asked) -> int:
     listening = _listening(asked.host, asked.port)
     config = uvicorn.Config(
         app,
+        http=bounded(by_address=asked.proxy is None),
+        ws="none",
         access_log=False,
         log_config=None,
         server_header=False,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from holdfast import limits, operations
-from holdfast.connection import BACKENDS, without_password
+from holdfast.connection import BACKENDS, scheme_of, without_password
 from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
 from holdfast.errors import HoldfastError, UsageError, VerifyError
@@ -30,7 +29,7 @@ def audit(target: str, *, namespace: str = "default", time_s: float = TIME_S) ->
     An engine that does not answer is an audit of which everything is unknown; a target that
     cannot be understood is a `UsageError`.
     """
-    scheme = urlsplit(target).scheme
+    scheme = scheme_of(target)
     space = operations.text_bytes(namespace, "namespace", limits.NAMESPACE_BYTES_MAX)
     look = _look_for(scheme)
     try:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from holdfast.backends.redis.address import TLS_OPTIONS
 from holdfast.errors import UsageError
@@ -30,7 +30,7 @@ def move_in(url: str, stack: contextlib.ExitStack) -> tuple[str, str]:
 
     `UsageError` where the server looks like production; nothing was written then.
     """
-    scheme = urlsplit(url).scheme
+    scheme = url.partition("://")[0]
     if scheme in FILES:
         return _beside(url, stack), "default"
     if scheme.startswith("postgres"):
@@ -39,11 +39,13 @@ def move_in(url: str, stack: contextlib.ExitStack) -> tuple[str, str]:
         stack.enter_context(server)
         return with_parameter(url, "schema", server.namespace), "default"
     if scheme in REDIS:
-        theirs = _only(url, lambda name: name in (*TLS_OPTIONS, "db"))
+        known = ("db", *(TLS_OPTIONS if scheme in ("rediss", "valkeys") else ()))
+        theirs = _only(url, lambda name: name in known)
         redis = RedisByUrl(EngineOptions("redis", DEFAULT_CONFIG["redis"]), theirs)
         stack.enter_context(redis)
         return url, redis.namespace
-    place = Place(urlsplit(url).netloc.rpartition("@")[2], 0, scheme)
+    host = url.removeprefix(f"{scheme}://").partition("/")[0].rpartition("@")[2]
+    place = Place(host, 0, scheme)
     if not is_permitted(place):
         reason = "it leads to servers that only it knows"
         raise UsageError(refusal(place, reason))

@@ -136,7 +136,7 @@ def kind_of(name: str, asked: str | None) -> str | None:
     `UsageError` where the name is none, or no store of ours is there for it.
     """
     if "://" in name:
-        _check_scheme(urlsplit(name).scheme)
+        _check_scheme(name.partition("://")[0].lower())
         if asked is not None:
             raise UsageError("a URL says where the engine is: leave --engine out")
         return None

@@ -192,7 +192,7 @@ def test_several_processes_that_make_the_template_at_once_make_one(tmp_path: Pat
     ]
     assert [run.communicate(timeout=60)[0].strip() for run in runs] == [b"42"] * 3
     names = sorted(path.suffix for path in (tmp_path / "holdfast").iterdir())
-    assert names == [".lock", ".template"]
+    assert names == [".lock", ".lock", ".password", ".template"]
 
 
 def test_with_the_template_there_initdb_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

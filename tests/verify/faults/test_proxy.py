@@ -14,6 +14,7 @@ import timeit
 import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -41,6 +42,14 @@ def client_of(url: str, timeout_s: float = 5) -> redis.Redis:
 
 def direct(engine: Engine) -> redis.Redis:
     return client_of(engine.url)
+
+
+def raw_link(proxy: Proxy) -> socket.socket:
+    """A connection without a driver; the engine knows its password by now."""
+    raw = socket.create_connection((proxy.host, proxy.port), 10)
+    raw.sendall(f"AUTH {urlsplit(proxy.url).password}\r\n".encode())
+    assert raw.recv(100) == b"+OK\r\n"
+    return raw
 
 
 def test_it_forwards_and_counts(proxy: Proxy, redis_server: Engine) -> None:
@@ -89,7 +98,7 @@ def test_a_large_request_reaches_the_engine_whole_before_its_reply_is_swallowed(
 
 
 def test_a_request_behind_another_is_named_as_pipelined(proxy: Proxy) -> None:
-    with socket.create_connection((proxy.host, proxy.port)) as raw:
+    with raw_link(proxy) as raw:
         raw.sendall(b"BLPOP q 0.05\r\n")
         await_true(lambda: proxy.counters.in_flight == 1)
         lost = proxy.swallow_reply(match=b"INCR")
@@ -131,9 +140,10 @@ def test_a_swallowed_request_is_a_write_that_did_not_happen(
 
 def test_the_match_is_found_across_two_chunks(proxy: Proxy, redis_server: Engine) -> None:
     lost = proxy.swallow_reply(match=b"INCR")
-    with socket.create_connection((proxy.host, proxy.port)) as raw:
+    with raw_link(proxy) as raw:
+        before = proxy.counters.bytes_to_engine
         raw.sendall(b"*2\r\n$4\r\nIN")
-        await_true(lambda: proxy.counters.bytes_to_engine == 10)
+        await_true(lambda: proxy.counters.bytes_to_engine == before + 10)
         raw.sendall(b"CR\r\n$1\r\nn\r\n")
         with pytest.raises(ConnectionResetError):
             raw.recv(100)
@@ -172,7 +182,7 @@ def test_a_delay_holds_both_ways_and_says_how_long(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_cut_ends_a_request_in_flight(proxy: Proxy, *, reset: bool) -> None:
-    with socket.create_connection((proxy.host, proxy.port)) as raw:
+    with raw_link(proxy) as raw:
         raw.sendall(b"*3\r\n$5\r\nBLPOP\r\n$1\r\nq\r\n$1\r\n0\r\n")
         await_true(lambda: proxy.counters.in_flight == 1)
         evidence = proxy.cut(reset=reset)
@@ -199,7 +209,7 @@ def test_a_cut_reaches_a_connection_whose_descriptor_a_fork_holds(proxy: Proxy) 
 
 
 def test_a_half_close_sends_eof_one_way_only(proxy: Proxy, redis_server: Engine) -> None:
-    with socket.create_connection((proxy.host, proxy.port)) as raw:
+    with raw_link(proxy) as raw:
         raw.sendall(b"PING\r\n")
         assert raw.recv(100) == b"+PONG\r\n"
         evidence = proxy.half_close(direction="to_client")

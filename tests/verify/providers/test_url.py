@@ -23,8 +23,9 @@ from holdfast.verify.engines import (
     start_engine,
 )
 from holdfast.verify.engines.protocol import Namespaced
-from holdfast.verify.engines.url import clean_up, postgres_place, redis_place
+from holdfast.verify.engines.url import clean_up
 from holdfast.verify.engines.url_place import Place, looks_like_production
+from holdfast.verify.engines.where import postgres_place, redis_place
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from holdfast.connection import without_password
+from holdfast.connection import scheme_of, without_password
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.integrations.migration.found import Found, Row
 
@@ -20,7 +19,7 @@ class Lists:
     """Lists whose keys are a prefix, the session's id and a suffix."""
 
     def __init__(self, url: str, prefix: str, suffix: str, *, newest_first: bool) -> None:
-        if urlsplit(url).scheme not in SCHEMES:
+        if scheme_of(url) not in SCHEMES:
             raise UsageError(f"this source is a Redis: redis://host:6379/0, not {url!r}")
         try:
             import redis  # noqa: PLC0415 - only who brings something over from Redis needs it

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from holdfast.connection import without_password
+from holdfast.connection import scheme_of, without_password
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.integrations.migration.found import Found, Row
 
@@ -54,7 +54,7 @@ class Tables:
 
     def __init__(self, url: str, table: Table) -> None:
         self._table, self._place = table, without_password(url)
-        scheme = urlsplit(url).scheme.partition("+")[0]
+        scheme = scheme_of(url).partition("+")[0]
         if scheme == "sqlite" and not table.array:
             self._engine: Engine = _Sqlite(url)
         elif scheme in ("postgresql", "postgres"):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast._version import __version__
-from holdfast.connection import connect, without_password
+from holdfast.connection import connect, scheme_of, without_password
 from holdfast.errors import (
     Damaged,
     EngineFailed,
@@ -137,7 +137,7 @@ def _from_url(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
     url = origin.url or ""
     if "://" not in url:
         return _from_export(origin, Path(url))
-    kind = urlsplit(url).scheme
+    kind = scheme_of(url)
     with connect(url, namespace=origin.namespace, require=Durability.MEMORY) as store:
         view = HoldfastStore(store)
         sessions = [view.tell(name) for name in view.names(origin.prefix)]

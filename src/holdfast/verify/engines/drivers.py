@@ -31,13 +31,18 @@ def redis_client(
             "Redis by URL needs its driver: pip install 'holdfast[redis]'"
         ) from error
     return redis.Redis.from_url(
-        url.replace("valkey://", "redis://", 1),
+        as_redis(url),
         single_connection_client=True,
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         socket_timeout=reply_timeout_s,
         decode_responses=decode,
     )
+
+
+def as_redis(url: str) -> str:
+    """The URL by the names that redis-py knows."""
+    return f"redis{url.removeprefix('valkey')}" if url.startswith("valkey") else url
 
 
 def postgres_connection(url: str) -> psycopg.Connection:
@@ -54,7 +59,7 @@ def postgres_connection(url: str) -> psycopg.Connection:
 def settings_by_url(url: str) -> dict[str, str]:
     """Every setting that the running engine says it has, by name; empty where it has none."""
     scheme = url.partition(":")[0]
-    if scheme in ("redis", "rediss", "valkey"):
+    if scheme in ("redis", "rediss", "valkey", "valkeys", "unix"):
         with redis_client(url) as client:
             return dict(client.config_get("*"))
     if scheme in ("postgres", "postgresql"):

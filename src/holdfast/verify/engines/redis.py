@@ -57,8 +57,9 @@ class RedisEngine(ServerEngine):
         secret = self._home() / "password.conf"
         write_private(secret, f"requirepass {self.password}\nmasterauth {self.password}\n")
         own = {"port": str(self.port), "bind": HOST, "dir": str(self.data_dir)}
-        own["include"] = shlex.quote(str(secret))
-        return [str(self.binary.path), *redis_arguments({**own, **self.settings})]
+        words = redis_arguments({**own, **self.settings})
+        # Last: after an include Redis 7 keeps only one of several `save` points.
+        return [str(self.binary.path), *words, "--include", str(secret)]
 
     def _answers(self) -> bool:
         """PING, which is refused while data are loaded, and the pid: another may hold the port."""

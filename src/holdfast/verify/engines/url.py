@@ -13,15 +13,20 @@ import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from holdfast.errors import EngineMissing, UsageError, VerifyError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
-from holdfast.verify.engines.drivers import postgres_connection, redis_client, settings_by_url
+from holdfast.verify.engines.drivers import (
+    postgres_connection,
+    redis_client,
+    settings_by_url,
+)
 from holdfast.verify.engines.options import DEFAULT_CONFIG, EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.engines.url_place import Place, is_permitted, looks_like_production, refusal
+from holdfast.verify.engines.where import postgres_place, redis_place
 from holdfast.verify.undo import Undo
 
 if TYPE_CHECKING:
@@ -111,7 +116,7 @@ class UrlEngine(Block):
                 *("-c", _CLEAN),
                 environment={_UNDO_URL: self._given, _UNDO_NAMESPACE: self.namespace},
             )
-            self._move_in()
+            self._make_room()
         return self
 
     def stop(self) -> None:
@@ -121,9 +126,19 @@ class UrlEngine(Block):
         """Remove what the namespace holds; `VerifyError` if the test wrote outside of it."""
         if self._undo is None:
             return
-        clean_up(self._given, self.namespace)
+        lost: Exception | None = None
+        try:
+            clean_up(self._given, self.namespace)
+        except self._driver_errors() as error:
+            lost = error
         self._undo.cancel()
         self._undo = None
+        if lost is not None:
+            raise VerifyError(
+                f"{self.place.name} does not answer any more ({lost}). What the test wrote is left "
+                f"there, under names with {self.namespace}. To remove it: {self._by_hand()}",
+                backend=self.kind,
+            ) from lost
         others = [] if self._permitted else self._others()
         if others:
             shown = ", ".join(repr(name) for name in others[:3])
@@ -186,6 +201,17 @@ class UrlEngine(Block):
                 backend=self.kind,
             ) from error
 
+    def _make_room(self) -> None:
+        try:
+            self._move_in()
+        except self._driver_errors() as error:
+            self.close()
+            raise UsageError(
+                f"{self.place.name}: this user can make no part of its own there ({error}). Nothing "
+                "was written. Use a role or a database that may be written to",
+                backend=self.kind,
+            ) from error
+
     # What a kind supplies
 
     def _find_place(self) -> Place:
@@ -204,6 +230,10 @@ class UrlEngine(Block):
     def _move_in(self) -> None:
         """Make the namespace, where it has to be made."""
 
+    def _by_hand(self) -> str:
+        """How a person removes what a namespace holds."""
+        return f"redis-cli --scan --pattern '*{self.namespace}*' | xargs redis-cli unlink"
+
 
 class RedisByUrl(UrlEngine):
     """A Redis; `namespace` is to be part of every key."""
@@ -219,6 +249,12 @@ class RedisByUrl(UrlEngine):
     def _ask_version(self) -> str:
         with redis_client(self._given) as client:
             server: dict[str, Any] = client.info("server")
+        if server.get("redis_mode") == "cluster":
+            raise UsageError(
+                f"{self.place.name} is of a cluster: it leads to servers that only it knows. Nothing "
+                "was written. Write redis+cluster://host:port, if all of them are for tests",
+                backend=self.kind,
+            )
         return str(server.get("valkey_version") or server["redis_version"])
 
     def _others(self) -> list[str]:
@@ -267,6 +303,9 @@ class PostgresByUrl(UrlEngine):
             rows = connection.execute(_OTHER_TABLES).fetchall()
         return [str(name) for (name,) in rows]
 
+    def _by_hand(self) -> str:
+        return f'DROP SCHEMA IF EXISTS "{self.namespace}" CASCADE'
+
     def _move_in(self) -> None:
         with postgres_connection(self._given) as connection:
             connection.execute(_schema("CREATE SCHEMA {}", self.namespace))
@@ -282,9 +321,6 @@ _EXAMPLES: Final = {
     "valkey": "redis://127.0.0.1:6379/9",
     "postgres": "postgresql://postgres@127.0.0.1:5432/scratch",
 }
-_NOT_POSTGRES: Final = (
-    "not the URL of a PostgreSQL, such as postgresql://user:password@host/database"
-)
 _OTHER_TABLES: Final = """
     SELECT n.nspname || '.' || c.relname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -306,75 +342,12 @@ def clean_up(url: str | None = None, namespace: str | None = None) -> None:
     namespace = namespace or os.environ[_UNDO_NAMESPACE]
     if not namespace.startswith(f"{_MARK}_"):
         raise UsageError(f"{namespace!r} is no namespace of a check: nothing was removed")
-    if urlsplit(url).scheme.startswith("postgres"):
+    if url.startswith("postgres"):
         with postgres_connection(url) as connection:
             connection.execute(_schema("DROP SCHEMA IF EXISTS {} CASCADE", namespace))
     else:
         with redis_client(url, decode=False) as client:
             _unlink(client, f"*{namespace}*")
-
-
-def redis_place(url: str) -> Place:
-    """Where redis-py would go with this URL."""
-    from redis.connection import parse_url  # noqa: PLC0415 - only who uses Redis needs its driver
-
-    try:
-        address = url.replace("valkey://", "redis://", 1)
-        parts: dict[str, Any] = dict(parse_url(address))  # type: ignore[no-untyped-call]
-    except ValueError:  # its words may quote the password: it must not be a cause
-        raise UsageError("not the URL of a Redis, such as redis://:password@host:6379/0") from None
-    return Place(
-        host=str(parts.get("path") or parts.get("host") or "localhost"),
-        port=int(parts.get("port") or 6379),
-        database=str(parts.get("db") or 0),
-        user=str(parts.get("username") or ""),
-    )
-
-
-def postgres_place(url: str) -> Place:
-    """Where libpq would go with this URL, as far as it can be known without going."""
-    import psycopg  # noqa: PLC0415 - only who uses PostgreSQL needs its driver
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
-
-    if not urlsplit(url).scheme.startswith("postgres"):
-        raise UsageError("not the URL of a PostgreSQL: it begins with postgresql://")
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:  # its words may quote the password: it must not be a cause
-        raise UsageError(_NOT_POSTGRES) from None
-    known = {**_defaults(str(parts.get("service") or "")), **parts}
-    # It connects to hostaddr where there is one, whatever host says.
-    host = str(known.get("hostaddr") or known.get("host") or "")
-    port = str(known.get("port") or 5432)
-    if "," in f"{host}{port}":
-        raise UsageError(f"one server is wanted for tests, not several: {host}:{port}")
-    if not (port.isascii() and port.isdecimal()):
-        raise UsageError(_NOT_POSTGRES)
-    return Place(
-        host=host or "/var/run/postgresql",
-        port=int(port),
-        database=str(known.get("dbname") or ""),
-        user=str(known.get("user") or ""),
-    )
-
-
-def _defaults(service: str) -> dict[str, str]:
-    """What libpq takes where a URL says nothing: variables, and the entry of a service file."""
-    from psycopg import pq  # noqa: PLC0415 - only who uses PostgreSQL needs its driver
-
-    before = os.environ.get("PGSERVICE")
-    try:
-        if service:  # libpq reads the file itself, as it will when it connects
-            os.environ["PGSERVICE"] = service
-        found = pq.Conninfo.get_defaults()
-    except UnicodeDecodeError as error:
-        raise UsageError("the service file of PostgreSQL cannot be read") from error
-    finally:
-        if service and before is None:
-            del os.environ["PGSERVICE"]
-        elif before is not None:
-            os.environ["PGSERVICE"] = before
-    return {one.keyword.decode(): one.val.decode() for one in found if one.val is not None}
 
 
 def _unlink(client: redis.Redis, pattern: str) -> None:

@@ -71,6 +71,6 @@ def _is_loopback(host: str) -> bool:
     """Every address of the host is a loopback one; a name that is not known is not."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, ValueError):  # no name at all, such as a..b
         return False
     return all(ipaddress.ip_address(str(one[4][0]).partition("%")[0]).is_loopback for one in found)
