@@ -47,7 +47,7 @@ class Server:
 
     def url_of(self, role: str) -> str:
         """With a password that is easily found."""
-        there = urlsplit(self.url)
+        there = urlsplit(str(self.url))
         place = there.netloc.rpartition("@")[2]
         return there._replace(netloc=f"{role}:s3cret@{place}").geturl()
 
