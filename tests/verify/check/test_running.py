@@ -108,16 +108,22 @@ def test_the_command_exits_with_4_where_the_target_cannot_be_imported():
     assert "Traceback" not in err
 
 
+RAISES_AT_OPEN = """from holdfast.verify import Target
+
+def memory():
+    return 1 / 0
+
+def target(engine):
+    return Target(open=memory, engine=engine)
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
         ("from holdfast.verify import Target\n\nclass Memory(:\n    pass\n", "3: class Memory(:"),
         ("import no_such_module_of_mine\n", "1, in <module>: import no_such_module_of_mine"),
-        (
-            "from holdfast.verify import Target\n\ndef memory():\n    return 1 / 0\n\n\n"
-             "def target(engine):\n    return Target(open=memory, engine=engine)\n",
-            "4, in memory: return 1 / 0",
-        ),
+        (RAISES_AT_OPEN, "4, in memory: return 1 / 0"),
     ],
 )
 def test_the_command_exits_with_2_and_the_line_where_the_target_is_wrong(
