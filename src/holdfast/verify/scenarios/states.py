@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -88,7 +88,7 @@ class Story:
             return history, result
         return self._judged(at_ns, promised, reads, self._unread(promised, broken))
 
-    def _unread(self, promised: Promised, sessions: Collection[str]) -> list[bytes]:
+    def _unread(self, promised: Promised, sessions: set[str]) -> list[bytes]:
         """What was promised, without the answered reads of these sessions."""
         events = self._events[: len(promised.lines)]
         reads = {
@@ -104,10 +104,10 @@ class Story:
         at_ns: int,
         promised: Promised,
         reads: Sequence[dict[str, Any]],
-        told: Sequence[bytes],
+        before: Sequence[bytes],
     ) -> tuple[History, JudgeResult]:
         fault = {"type": "fault", "name": FAULT, "time_ns": at_ns, "closes": promised.in_flight}
-        lines = [self._header, *told, _line(fault)]
+        lines = [self._header, *before, _line(fault)]
         for number, read in enumerate(reads):
             op, time_ns = _FIRST_READ + number, at_ns + 2 * number + 1
             session = {"f": "history", "session": read["session"], "process": _READER}
