@@ -15,10 +15,10 @@ from holdfast.errors import HoldfastError, UsageError, VerifyError
 _ROOM: Final = "holdfast.doctor"  # cycle: only how the names of others begin
 _AUDITS: Final = {
     **{
-        scheme: (f"{_ROOM}.{backend.rpartition('.')[2]}", requirement)
+        scheme: (f"{_ROOM}.ask_{backend.rpartition('.')[2]}", requirement)
         for scheme, (backend, requirement) in BACKENDS.items()
     },
-    **dict.fromkeys(("chroma", "http", "https"), (f"{_ROOM}.chroma", "holdfast")),
+    **dict.fromkeys(("chroma", "http", "https"), (f"{_ROOM}.ask_chroma", "holdfast")),
 }
 """URL scheme -> the module that looks, and what to install for its driver."""
 

@@ -13,6 +13,11 @@ from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Step
 
+
+class TargetFailed(UsageError, VerifyError):
+    """The target's own code, or what it says of itself, is in the way: not the kit's failure."""
+
+
 TRIES: Final = 12
 """So often a first call is made: a store that refuses one in three is not taken for a dead one."""
 _TRIES_MIN: Final = 3
@@ -47,8 +52,17 @@ def open_target(context: ScenarioContext, shown: str) -> str | None:
             context.fork_server = open_fork_server(modules, context.folder)
             return _first_calls(context, clients, client, shown)
         if not clients.hung:
-            raise VerifyError(f"{shown}: {clients.trouble[0]}")
+            raise _why_not_opened(clients, shown)
         return clients.trouble[0]
+
+
+def _why_not_opened(clients: ClientPool, shown: str) -> VerifyError:
+    """With the line of the target that raised, where it is one."""
+    failed = clients.processes[0].failed or {}
+    at = failed.get("at", "")
+    words = f"{shown}: {clients.trouble[0]}" + (f"\n  at {at}" if at else "")
+    theirs = failed.get("stage") in ("open", "data") or bool(at)
+    return TargetFailed(words) if theirs else VerifyError(words)
 
 
 def _first_calls(

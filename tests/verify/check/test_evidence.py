@@ -41,6 +41,14 @@ def test_a_neighbour_hit_by_a_forget_is_shown_empty(tmp_path: Path):
     assert found["examples"][0]["session"].startswith("user")
 
 
+def test_what_was_odd_and_large_does_not_stay_to_slow_the_rest(tmp_path: Path):
+    assert probe(Sound, "faithful", tmp_path)["back"] > len(probes.CONTENTS)
+    target = Target(open=lambda: Sound(str(tmp_path / "memory.db")), claims=KEEPS)
+    with plain.Client(target) as surface:
+        left = [surface.history(f"odd-1-{n}").messages for n in range(len(probes.CONTENTS) + 4)]
+    assert not any(left)
+
+
 @pytest.mark.parametrize("name", ["faithful", "isolated"])
 def test_a_sound_store_gives_no_examples(tmp_path: Path, name: str):
     assert probe(Sound, name, tmp_path)["examples"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,3 +118,22 @@ def judged_at(ends_ns: list[int], tmp_path: Path) -> list[Verdict]:
 def test_a_state_before_the_first_ack_says_nothing_and_takes_nothing_away(tmp_path: Path):
     assert judged_at([15, 25], tmp_path) == [Verdict.KEPT, Verdict.KEPT]
     assert judged_at([15], tmp_path) == [Verdict.UNKNOWN, Verdict.UNKNOWN]
+
+
+def test_a_read_that_was_stale_before_the_crash_is_not_the_doing_of_a_crash_state(tmp_path: Path):
+    """The message is durable: only a cache did not show it, and then it was forgotten."""
+    history = tmp_path / "stale.jsonl"
+    session: dict[str, Any] = {"process": "c1", "session": "s"}
+    events = [
+        Event("invoke", 10, op=1, f="append", messages=("m",), **session), Event("ok", 20, op=1),
+        Event("invoke", 30, op=2, f="history", **session), Event("ok", 40, op=2, messages=()),
+        Event("invoke", 50, op=3, f="append", messages=("n",), **session), Event("ok", 60, op=3),
+        Event("invoke", 70, op=4, f="forget", **session), Event("ok", 80, op=4),
+    ]  # fmt: skip
+    write_history(history, Header("sqlite"), events)
+    story = Story(Recording(Base(tmp_path), {}, []), history, TargetSpec("sqlite"), "data")
+    _, sound = story.judge(90, story.until(90), [{"session": "s", "messages": []}])
+    assert sound.roots == (), sound.roots
+    _, gone = story.judge(65, story.until(65), [{"session": "s", "messages": ["n"]}])
+    assert [root.promise for root in gone.roots] == ["durable"]
+    assert max(gone.roots[0].witness) >= 1_000_000_000

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
 from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
+from holdfast.verify.proof import await_true
 from holdfast.verify.result import CheckResult
+from holdfast.verify.scenarios import Scenario
+from holdfast.verify.scenarios.engine_faults import KillEngine, NetworkCut
 from tests.verify.check.checking import Notes, tell
+from tests.verify.check.scene import play
 
 STORES = "tests.verify.check.network_stores"
 
@@ -37,6 +43,32 @@ def test_a_sound_store_without_keys_loses_answers_and_is_kept():
     result = run(f"{STORES}:keyless", engine="redis", seed=7, **asked)
     assert result.verdict is Verdict.KEPT, tell(result)
     assert result.faults["lost-ack"].landed >= 4
+
+
+@pytest.mark.parametrize("scenario", [KillEngine(), NetworkCut()], ids=lambda one: one.name)
+def test_an_ack_while_the_engine_could_not_be_reached_is_a_swallowed_error(scenario: Scenario):
+    with start_engine("redis", config="aof-always", storage="disk") as engine:
+        found = play(scenario, f"{STORES}:swallows", "redis", scale=0.5, engine=engine)
+    assert found.of("loud").verdict is Verdict.BROKEN, found.findings
+    assert "while its engine could not be reached, an append was ack" in found.of("loud").because
+
+
+def test_an_engine_that_comes_back_empty_was_not_silent(monkeypatch: pytest.MonkeyPatch):
+    """It answers before whoever started it knows: forced here, since that is a moment only."""
+    with start_engine("redis", config="no-persistence", storage="disk") as engine:
+        start = type(engine).start
+
+        def start_and_be_asked(self: Any) -> Any:
+            start(self)
+            with redis.Redis.from_url(self.url) as server:
+                await_true(lambda: server.info("commandstats").get("cmdstat_lrange"), 10)
+            return self
+
+        monkeypatch.setattr(type(engine), "start", start_and_be_asked)
+        asked: dict[str, Any] = {"config": "no-persistence", "scale": 0.5, "engine": engine}
+        found = play(KillEngine(), f"{STORES}:keyless", "redis", **asked)
+    assert found.of("durable").verdict is Verdict.BROKEN, found.findings
+    assert found.of("loud").verdict is Verdict.KEPT, found.findings
 
 
 @pytest.mark.parametrize("target", ["redis", "postgres"])

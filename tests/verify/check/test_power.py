@@ -98,5 +98,5 @@ def test_what_was_acknowledged_after_the_instant_of_the_cut_is_owed_by_nobody(tm
             about={"not_claimed": {}}, say=lambda _: None,
         )  # fmt: skip
         with ClientPool(spec, tmp_path, name="cut", seed=1, bounds=bounds) as clients:
-            began_ns, evidence, _ = cut.strike(context, clients, lambda: True)
-            assert began_ns == evidence.facts["at_ns"] < clients.faults[-1].time_ns
+            away = cut.strike(context, clients, lambda: True)
+            assert away.began_ns == away.evidence.facts["at_ns"] < clients.faults[-1].time_ns

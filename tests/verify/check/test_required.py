@@ -65,6 +65,13 @@ def test_a_part_says_what_it_asked_and_counts_what_it_wrote():
     assert closing_of(result.to_json()) == "1 promise asked, kept; 11 not asked."
 
 
+def test_of_some_promises_only_the_broken_ones_are_called_broken():
+    told = {"durable": "broken", "ordered": "unknown", "loud": "broken"}
+    promises = {name: {"verdict": verdict} for name, verdict in told.items()}
+    words = closing_of({"verdict": "broken", "promises": promises, "not_asked": ["fresh"]})
+    assert words == "3 promises asked: 2 broken, 1 unknown; 1 not asked."
+
+
 def test_a_fault_that_did_not_land_makes_unknown_only_what_rests_on_it():
     landed = Finding("durable", Verdict.KEPT, "3 power cuts", "power-cut")
     missed = Finding("durable", Verdict.UNKNOWN, "nobody met it", "disk-full", not_landed=True)

@@ -108,6 +108,36 @@ def test_the_command_exits_with_4_where_the_target_cannot_be_imported():
     assert "Traceback" not in err
 
 
+RAISES_AT_OPEN = """from holdfast.verify import Target
+
+def memory():
+    return 1 / 0
+
+def target(engine):
+    return Target(open=memory, engine=engine)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("from holdfast.verify import Target\n\nclass Memory(:\n    pass\n", "3: class Memory(:"),
+        ("import no_such_module_of_mine\n", "1, in <module>: import no_such_module_of_mine"),
+        (RAISES_AT_OPEN, "4, in memory: return 1 / 0"),
+    ],
+)
+def test_the_command_exits_with_2_and_the_line_where_the_target_is_wrong(
+    tmp_path: Path, source: str, words: str
+):
+    file = tmp_path / "wrong_target.py"
+    file.write_text(source)
+    with command(f"{file}:target", "--engine", "sqlite") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert f"wrong_target.py:{words}" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("target", "engine", "words"),
     [

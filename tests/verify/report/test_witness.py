@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.verify.report import causes
 from holdfast.verify.scenarios import evidence
 from holdfast.verify.workload import plan
 from tests.verify.report.results import MS, Tape, lost_by_kill, told
@@ -35,6 +36,19 @@ def test_faults_between_the_write_and_the_read_are_named_and_others_not():
     assert lost["faults"] == [{"name": "kill", "time_ns": 5 * MS, "landed": True}]
     assert lost["faults_between"] == 1
     assert lost["fault"] == "kill"
+
+
+def test_a_fault_that_was_under_way_all_the_time_is_named():
+    """An engine answers again before whoever restarted it says that it is over."""
+    tape = Tape()
+    tape.fault("restart", 1)
+    tape.op("c1", "append", "s", 2, 3, messages=["a.0"])
+    tape.op("c2", "history", "s", 4, 5, saw=[])
+    tape.fault("restart over", 9)
+    lost = named(told(tape, fault="restart"), "lost")
+    assert [fault["name"] for fault in lost["faults"]] == ["restart"]
+    redis = {"engine": {"kind": "redis", "config": "aof-always"}, "store": "user"}
+    assert "swallowed" in causes.likely("durable", redis, lost).cause
 
 
 def test_writes_at_the_same_time_are_there_and_the_killed_writer_did_not_go_on():

@@ -265,8 +265,9 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
-            "The request was sent twice by the driver itself, after a reply that was late or lost.",
-            "Turn off retries of the driver for writes (redis-py: retry=None), or write with a key "
+            "The request was sent twice by the driver or by a retry of the store's own, after a "
+            "reply that was late or lost.",
+            "Turn off retries of writes (of the driver, redis-py: retry=None), or write with a key "
             "that the engine checks.",
         ),
         names=frozenset({"doubled"}),

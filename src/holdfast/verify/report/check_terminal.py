@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +98,10 @@ def closing_of(result: Mapping[str, Any]) -> str:
     verdict, left = result["verdict"], len(result.get("not_asked", ()))
     asked = len(result["promises"])
     noun = "promise" if asked == 1 else "promises"
-    part = f"{asked} {noun} asked, {verdict}; {left} not asked."
+    counted = Counter(one["verdict"] for one in result["promises"].values())
+    each = ", ".join(f"{many} {how}" for how, many in counted.most_common())
+    found = f", {verdict}" if set(counted) == {verdict} else f": {each}"
+    part = f"{asked} {noun} asked{found}; {left} not asked."
     return part if left else CLOSING.get(verdict, verdict)
 
 

@@ -14,7 +14,7 @@ from holdfast.verify.history import Header, History, read_history
 from holdfast.verify.judge import JUDGED, Anomaly, JudgeResult, Verdict, judge
 from holdfast.verify.promises import PROMISES
 from holdfast.verify.result import FaultTally, Finding
-from holdfast.verify.scenarios.evidence import anomalies_json
+from holdfast.verify.scenarios.evidence import anomalies_json, faults_between
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.client_process import ClientProcess
@@ -255,11 +255,11 @@ def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterato
 
 
 def _faults_needed(history: History, anomaly: Anomaly) -> int:
-    """How many faults there were between the first and the last operation of its witness."""
+    """How many faults there were from the first to the last operation of its witness."""
     operations = [history.operations[number] for number in anomaly.witness]
     began = min(operation.invoked_ns for operation in operations)
     ended = max(operation.invoked_ns for operation in operations)
-    return sum(began <= fault.time_ns <= ended for fault in history.faults)
+    return len(faults_between(history, began, ended))
 
 
 def _denied(

@@ -13,10 +13,9 @@ from holdfast.verify.engines.protocol import Engine, Restartable
 from holdfast.verify.engines.server import HEIRS, ServerEngine
 from holdfast.verify.faults.engine import reconfigure
 from holdfast.verify.judge import Verdict
-from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, ScenarioContext
-from holdfast.verify.scenarios.engine_faults import NOT_MANAGED, EngineFault
+from holdfast.verify.scenarios.engine_faults import NOT_MANAGED, Away, EngineFault
 from holdfast.verify.spec import EngineView, view_of
 from holdfast.verify.workload.client_pool import ClientPool
 
@@ -86,7 +85,7 @@ class RestartOtherwise(EngineFault):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """To the other configuration, or home; proven by the settings that it tells."""
         del met
         engine, home = cast("Engine", context.engine), _config(context)
@@ -94,7 +93,8 @@ class RestartOtherwise(EngineFault):
         in_flight = len(clients.in_flight())
         began_ns = time.monotonic_ns()
         config = self._other(context) if engine.config == home else home
-        return began_ns, reconfigure(engine, config=config), in_flight
+        evidence = reconfigure(engine, config=config)
+        return Away(began_ns, time.monotonic_ns(), evidence, in_flight)
 
     @staticmethod
     def _other(context: ScenarioContext) -> str | None:
@@ -154,14 +154,15 @@ class _UpgradeOf(Upgrade):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """Stop the old, start the new on the same data; proven by what it says that it is."""
         del met
         engine, later = cast("Engine", context.engine), self._later
         clients.watch(0)
         in_flight = len(clients.in_flight())
         began_ns = time.monotonic_ns()
-        return began_ns, reconfigure(engine, kind=later.kind, version=later.version), in_flight
+        evidence = reconfigure(engine, kind=later.kind, version=later.version)
+        return Away(began_ns, time.monotonic_ns(), evidence, in_flight)
 
 
 def versions_around(binary: Binary) -> tuple[Binary, Binary] | None:

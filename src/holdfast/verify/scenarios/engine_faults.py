@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import VerifyError
@@ -17,7 +17,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.outage import Outages
+from holdfast.verify.scenarios.outage import GONE, Outages
 from holdfast.verify.scenarios.reach import prove_connected
 from holdfast.verify.workload.client_pool import ClientPool
 from holdfast.verify.workload.client_process import ClientProcess
@@ -36,6 +36,16 @@ CONNECTIONS_MAX: Final = 200
 NO_SERVER: Final = "there is no server: the clients are the engine"
 NO_NETWORK: Final = "there is no network between the store and its engine"
 NOT_MANAGED: Final = "holdfast does not manage this engine, so it cannot {} it"
+
+
+class Away(NamedTuple):
+    """An engine that was away: since when, until when nothing could bring it back, and the proof."""
+
+    began_ns: int
+    ended_ns: int
+    """Before its start: it answers before its starter knows that."""
+    evidence: Evidence
+    in_flight: int
 
 
 class EngineFault(Scenario):
@@ -59,7 +69,7 @@ class EngineFault(Scenario):
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Several rounds, then the verdict."""
-        outages = Outages(self.name, silent=self.gone)
+        outages = Outages(self.name, silent=GONE if self.gone else "")
         with context.clients(self) as clients:
             at_once = context.at_once(self.clients)
             working = context.start_mixed(clients, at_once, shape=context.shape(self.name))
@@ -93,15 +103,15 @@ class EngineFault(Scenario):
             return sum(client.errors for client in working) > errors
 
         clients.note_fault(self.fault)
-        began_ns, evidence, in_flight = self.strike(context, clients, met)
-        ended_ns = clients.note_fault(f"{self.fault} over")
-        context.landed(self.fault, evidence.seen, in_flight=in_flight)
-        outages.over(clients, working, began_ns, ended_ns)
+        away = self.strike(context, clients, met)
+        clients.note_fault(f"{self.fault} over")
+        context.landed(self.fault, away.evidence.seen, in_flight=away.in_flight)
+        outages.over(clients, working, away.began_ns, away.ended_ns)
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
-        """Cause the fault and undo it: since when it was away, the proof, and what it caught."""
+    ) -> Away:
+        """Cause the fault and undo it: when it was away, the proof, and what it caught."""
         raise NotImplementedError
 
 
@@ -126,7 +136,7 @@ class KillEngine(EngineFault):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """SIGKILL, wait until a client has met it, start."""
         engine = engine_of(context)
         evidence = kill(engine)
@@ -139,8 +149,9 @@ class KillEngine(EngineFault):
             lambda: all(c.ended >= tried[c.name] for c in clients.processes), within_s=AWAY_S
         )
         clients.until(met)
+        ended_ns = time.monotonic_ns()
         engine.start()
-        return began_ns, evidence, in_flight
+        return Away(began_ns, ended_ns, evidence, in_flight)
 
 
 class PauseEngine(EngineFault):
@@ -156,7 +167,7 @@ class PauseEngine(EngineFault):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """Pause it for a moment, and the last time until a client has given up."""
         last = sum(fault.name == self.fault for fault in clients.faults) == self.rounds
         with paused(engine_of(context)) as evidence:
@@ -165,7 +176,7 @@ class PauseEngine(EngineFault):
             if last:
                 clients.until(met, within_s=PAUSED_S_MAX - PAUSED_S)
             in_flight = len(clients.in_flight())
-        return began_ns, evidence, in_flight
+        return Away(began_ns, time.monotonic_ns(), evidence, in_flight)
 
 
 class RestartEngine(EngineFault):
@@ -183,7 +194,7 @@ class RestartEngine(EngineFault):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """As an upgrade does."""
         del met
         engine = engine_of(context)
@@ -193,7 +204,7 @@ class RestartEngine(EngineFault):
         clients.watch(0)
         in_flight = len(clients.in_flight())
         evidence = engine.restart()
-        return began_ns, evidence, in_flight
+        return Away(began_ns, time.monotonic_ns(), evidence, in_flight)
 
 
 class NetworkCut(Scenario):
@@ -210,7 +221,7 @@ class NetworkCut(Scenario):
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Clients reach the engine through a proxy, which cuts them off."""
-        outages = Outages(self.name, silent=True)
+        outages = Outages(self.name, silent=GONE)
         with Proxy(engine_of(context).url) as proxy, context.clients(self) as clients:
             shape, through = context.shape(self.name), context.spec.at(proxy.url)
             at_once = context.at_once(CLIENTS)
@@ -239,9 +250,10 @@ class NetworkCut(Scenario):
         began_ns = clients.note_fault(self.fault)
         tried = {client.name: client.ended + TRIES_MIN for client in working}
         clients.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
+        ended_ns = time.monotonic_ns()
         proxy.heal()
         context.landed(self.fault, evidence.seen, in_flight=int(evidence.facts["in_flight"]))
-        outages.over(clients, working, began_ns, time.monotonic_ns())
+        outages.over(clients, working, began_ns, ended_ns)
 
 
 class NoConnections(Scenario):

@@ -76,7 +76,7 @@ def _surroundings(history: History, among: Sequence[Anomaly], anomaly: Anomaly) 
     operations = [history.operations[number] for number in anomaly.witness]
     began = min(operation.invoked_ns for operation in operations)
     ended = max(_end(operation) for operation in operations)
-    faults = _faults_between(history, began, ended)
+    faults = faults_between(history, began, ended)
     return {
         # Those that came first after the write: whatever took it away was one of them, or later.
         "faults": [
@@ -90,11 +90,12 @@ def _surroundings(history: History, among: Sequence[Anomaly], anomaly: Anomaly) 
     }
 
 
-def _faults_between(history: History, began: int, ended: int) -> list[Fault]:
-    """Also the one that was under way at the beginning, if its end is among them."""
+def faults_between(history: History, began: int, ended: int) -> list[Fault]:
+    """Also the one that was under way at the beginning: the next that is told is its end."""
     between = [fault for fault in history.faults if began <= fault.time_ns <= ended]
     before = [fault for fault in history.faults if fault.time_ns < began]
-    if between and before and between[0].name == f"{before[-1].name} over":
+    after = [fault for fault in history.faults if fault.time_ns >= began]
+    if after and before and after[0].name == f"{before[-1].name} over":
         return [before[-1], *between]
     return between
 

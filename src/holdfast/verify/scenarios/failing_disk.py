@@ -143,7 +143,7 @@ class FailedRead(_DiskFault):
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Some write; others, who have nothing in memory yet, come while nothing can be read."""
-        outages = Outages(self.name, silent=True)
+        outages = Outages(self.name, silent="its disk could not be read")
         shape = context.shape(self.name, keyed=False, forgets=False)
         with FaultyDisk() as disk:
             engine, spec = context.own_engine(instruments=[disk], storage="disk")

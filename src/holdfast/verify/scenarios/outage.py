@@ -15,6 +15,10 @@ from holdfast.verify.workload.client_process import ClientProcess, kind_of
 
 ENOUGH: Final = 50
 """A client that did so much without an error notices none."""
+GONE: Final = "its engine could not be reached"
+_NEVER_THERE: Final = (
+    "an append was acknowledged, and nothing of it was ever there: the error was swallowed"
+)
 REFUSED_MAX: Final = 20
 """So many writes in a row are not refused by mere crowding."""
 
@@ -26,8 +30,8 @@ class Outages:
     scenario: str
     spans: list[tuple[int, int]] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
-    silent: bool = False
-    """No engine can answer inside a span. A paused or full one still may."""
+    silent: str = ""
+    """Why nothing can answer inside a span, in words. An engine that is paused or full still may."""
 
     def over(
         self, clients: ClientPool, working: Iterable[ClientProcess], began_ns: int, ended_ns: int
@@ -50,9 +54,9 @@ class Outages:
         """What this says of `loud`."""
         events = list(clients.raw_events())
         errors = self._provoked(events)
-        lies = [lie for span in self.spans for lie in false_answers(events, *span)]
+        lies = self._lies(events) if self.silent else []
         evidence = {"errors": errors, "outages": len(self.spans)}
-        if lies and self.silent:
+        if lies:
             words = f"{lies[0]} ({len(lies)} such answers)"
             yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
         elif self.stuck:
@@ -71,6 +75,16 @@ class Outages:
                 f"{self.scenario}: {errors} errors, no false answer, and it worked again by itself"
             )
             yield Finding("loud", Verdict.KEPT, words, self.scenario, evidence)
+
+    def _lies(self, events: list[dict[str, Any]]) -> list[str]:
+        """Answers that no engine has given: reads that lack something, acks of nothing."""
+        reads = [lie for span in self.spans for lie in false_answers(events, *span)]
+        dead = self.spans if self.silent == GONE else []
+        acks = [op for span in dead for op in swallowed(events, *span, at_once=False)]
+        return [
+            *(f"while {self.silent}, {words}" for words in reads),
+            *(f"while {self.silent}, {_NEVER_THERE}" for _ in acks),
+        ]
 
     def _provoked(self, events: Iterable[dict[str, Any]]) -> int:
         """Errors since the first outage that no client had had before: those are the fault's."""
@@ -123,7 +137,7 @@ def false_answers(events: Iterable[dict[str, Any]], began_ns: int, ended_ns: int
         missing = known.get(session, set()) - set(messages)
         if missing and session not in forgotten:
             yield (
-                f"while its engine was gone, a read answered with {len(messages)} messages "
+                f"a read answered with {len(messages)} messages "
                 f"instead of an error; {len(missing)} acknowledged ones were missing from it"
             )
 

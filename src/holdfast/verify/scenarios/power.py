@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -19,7 +20,7 @@ from holdfast.verify.power import open_supply
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import CROWD, Outcome, ScenarioContext
-from holdfast.verify.scenarios.engine_faults import EngineFault
+from holdfast.verify.scenarios.engine_faults import Away, EngineFault
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.reach import files_of, prove_written
 from holdfast.verify.spec import view_of
@@ -68,7 +69,6 @@ class PowerCut(EngineFault):
     fault = "power"
     tests = ("durable", "atomic")
     rounds = ROUNDS
-    gone = True
     survived = Durability.DISK
 
     def reason_not(self, context: ScenarioContext) -> str | None:
@@ -101,7 +101,7 @@ class PowerCut(EngineFault):
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
-    ) -> tuple[int, Evidence, int]:
+    ) -> Away:
         """Cut, and start it again on what is left."""
         del met
         await_weak_window(context.engine, clients)
@@ -109,7 +109,8 @@ class PowerCut(EngineFault):
         in_flight = self._note(clients, evidence)
         come_back(cast("Engine", context.engine))
         # What was acknowledged after that instant was not promised by anybody any more.
-        return int(evidence.facts["at_ns"]), evidence, in_flight
+        at_ns = int(evidence.facts["at_ns"])
+        return Away(at_ns, time.monotonic_ns(), evidence, in_flight)
 
     def _embedded(self, context: ScenarioContext) -> Outcome:
         """The clients are the engine: they go with the power, and others come after them."""

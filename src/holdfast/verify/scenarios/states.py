@@ -79,10 +79,35 @@ class Story:
     ) -> tuple[History, JudgeResult]:
         """The verdict on what was read after a crash at that time.
 
-        With the power the engine and its clients went: what was in flight is over by then.
+        With the power the engine and its clients went: what was in flight is over by then. A
+        session that is broken without any crash is judged by what was read after it alone.
         """
+        history, result = self._judged(at_ns, promised, reads, promised.lines)
+        broken = {root.session for root in result.roots if max(root.witness) < _FIRST_READ}
+        if not broken:
+            return history, result
+        return self._judged(at_ns, promised, reads, self._unread(promised, broken))
+
+    def _unread(self, promised: Promised, sessions: set[str]) -> list[bytes]:
+        """What was promised, without the answered reads of these sessions."""
+        events = self._events[: len(promised.lines)]
+        reads = {
+            event["op"]
+            for event in events
+            if event.get("f") == "history" and event["session"] in sessions
+        }.difference(promised.in_flight)
+        pairs = zip(events, promised.lines, strict=True)
+        return [line for event, line in pairs if event.get("op") not in reads]
+
+    def _judged(
+        self,
+        at_ns: int,
+        promised: Promised,
+        reads: Sequence[dict[str, Any]],
+        before: Sequence[bytes],
+    ) -> tuple[History, JudgeResult]:
         fault = {"type": "fault", "name": FAULT, "time_ns": at_ns, "closes": promised.in_flight}
-        lines = [self._header, *promised.lines, _line(fault)]
+        lines = [self._header, *before, _line(fault)]
         for number, read in enumerate(reads):
             op, time_ns = _FIRST_READ + number, at_ns + 2 * number + 1
             session = {"f": "history", "session": read["session"], "process": _READER}

@@ -221,6 +221,8 @@ def _texts(step: plan.Step) -> list[str]:
 
 def line_of(error: BaseException) -> str:
     """Where it was raised: the last line that is neither ours nor of a library."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}: {(error.text or '').strip()}"
     places = traceback.extract_tb(error.__traceback__)
     own = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
     if not own:

@@ -24,7 +24,7 @@ from holdfast.verify.data_link import why_not_ours
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
 from holdfast.verify.workload import memories, plan, probes, task_server
-from holdfast.verify.workload.client import Client, Job, Recorder, words_of
+from holdfast.verify.workload.client import Client, Job, Recorder, line_of, words_of
 
 PROBES: Final = {**probes.PROBES, **memories.PROBES}
 
@@ -109,7 +109,9 @@ def main(path: str, pipe: int | None = None) -> int:
     try:
         target = load_target(TargetSpec.from_json(job.spec))
     except VerifyError as error:
-        recorder.write("failed", stage="import", because=str(error))
+        raised = error.__cause__
+        at = "" if raised is None else line_of(raised)
+        recorder.write("failed", stage="import", because=str(error), at=at)
         return 4
     if job.look and (reason := _why_no_data(target)) is not None:
         recorder.write("failed", stage="data", because=reason)
@@ -117,7 +119,8 @@ def main(path: str, pipe: int | None = None) -> int:
     try:
         client = Client(target, recorder, job)
     except Exception as error:  # noqa: BLE001 - a user's open() may raise anything
-        recorder.write("failed", stage="open", because=f"open() raised {words_of(error)}")
+        because = f"open() raised {words_of(error)}"
+        recorder.write("failed", stage="open", because=because, at=line_of(error))
         return 3
     modules = {"modules": sorted(sys.modules)} if job.look else {}
     recorder.write("ready", **_able(client.surface), **_about(target), **modules)
