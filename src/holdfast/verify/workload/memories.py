@@ -201,8 +201,12 @@ def unfound(client: plain.Client, scope: str, *, by_meaning: bool = True) -> lis
 def missing(
     client: plain.Client, scope: str, text: str, query: str, k: int, *, until_s: float | None = None
 ) -> str | None:
-    """Why a text is not found; None where it is. A store that is behind and says so is asked again."""
+    """Why a text is not found; None where it is. A store that is behind and says so is asked again.
+
+    As long as it catches up, however slowly: a busy machine is no finding.
+    """
     until_s = time.monotonic() + CATCH_UP_S if until_s is None else until_s
+    least: float = float("inf")
     while True:
         try:
             found = client.recall(scope, query, k=k)
@@ -212,6 +216,8 @@ def missing(
             return None
         if not found.behind:
             return f"{text!r} is not among the {k} best for {query!r}: {list(found.texts)}"
+        if found.behind < least:
+            least, until_s = found.behind, max(until_s, time.monotonic() + CATCH_UP_S)
         if time.monotonic() > until_s:
             return f"{text!r} is not found, {found.behind} records behind for {CATCH_UP_S:g} s"
         time.sleep(ASK_AGAIN_S)
