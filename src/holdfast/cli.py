@@ -8,23 +8,10 @@ from typing import Any, Final
 
 import click
 
+from holdfast import cli_options as shared
 from holdfast import cli_store, terminal
 from holdfast import completion as offer
 from holdfast._version import __version__
-from holdfast.cli_options import (
-    EXISTING,
-    FILE,
-    LEVELS,
-    PORT,
-    PrintingCommand,
-    ProjectCommand,
-    embedder_option,
-    engine_option,
-    index_option,
-    json_option,
-    namespace_option,
-    store_option,
-)
 from holdfast.errors import EngineMissing, HoldfastError, OutcomeUnknown, UsageError, VerifyError
 
 EXIT_BROKEN: Final = 1
@@ -82,10 +69,10 @@ for command in cli_store.COMMANDS:
     main.add_command(command)
 
 
-@main.command(cls=ProjectCommand)
+@main.command(cls=shared.ProjectCommand)
 @click.argument("target", default="sqlite", shell_complete=offer.targets)
 @click.option("--config", shell_complete=offer.configs, help="The engine's, such as aof-everysec.")
-@engine_option
+@shared.engine_option
 @click.option("--engine-version", help="Its version, such as 7.")
 @click.option("--seed", type=int, help="The same seed makes the same plan. Otherwise a new one.")
 @click.option(
@@ -93,17 +80,17 @@ for command in cli_store.COMMANDS:
 )
 @click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
 @click.option("--time", "time_s", type=float, help="Seconds (default 30).")
-@click.option("--require", type=LEVELS, help="What every ack must survive (default DISK).")
+@click.option("--require", type=shared.LEVELS, help="What every ack must survive (default DISK).")
 @click.option(
     "--all-configs",
     is_flag=True,
     help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
 )
 @click.option("--quiet", is_flag=True, help="Print the verdict and what is broken or unknown only.")
-@json_option
-@click.option("--report", type=FILE, help="Write an HTML page for people.")
-@click.option("--summary", type=FILE, help="Add Markdown, as for a CI job's summary page.")
-@click.option("--junit", type=FILE, help="Write JUnit XML: a test case for each promise.")
+@shared.json_option
+@click.option("--report", type=shared.FILE, help="Write an HTML page for people.")
+@click.option("--summary", type=shared.FILE, help="Add Markdown, as for a CI job's summary page.")
+@click.option("--junit", type=shared.FILE, help="Write JUnit XML: a test case for each promise.")
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -153,8 +140,8 @@ def init(folder: Path, engine: str) -> None:
 
 
 @main.command()
-@click.argument("file", metavar="RESULT.json", type=EXISTING)
-@click.option("--out", type=FILE, required=True, help="The test file, such as test_lost.py.")
+@click.argument("file", metavar="RESULT.json", type=shared.EXISTING)
+@click.option("--out", type=shared.FILE, required=True, help="The test file, such as test_lost.py.")
 @click.option("--promise", help="Which of the broken ones (default: the first).")
 @click.option(
     "--shrink",
@@ -185,8 +172,8 @@ def _check_options(words: list[str]) -> dict[str, Any]:
 
 
 @main.command()
-@click.argument("file", type=EXISTING)
-@json_option
+@click.argument("file", type=shared.EXISTING)
+@shared.json_option
 @click.pass_context
 def judge(ctx: click.Context, file: Path, json_to: Path | None) -> None:
     """Judge a recorded history: exit 0 kept, 1 broken, 3 unknown, 4 not a history."""
@@ -207,7 +194,7 @@ def capsule() -> None:
 @click.argument("target", default="sqlite", shell_complete=offer.targets)
 @click.option("--from", "url", help="Keep this store's data, or this export, as it is.")
 @click.option("--target", "named", help="As the second argument.")
-@engine_option
+@shared.engine_option
 @click.option("--engine-version", help="Its version, such as 6.2.")
 @click.option("--config", shell_complete=offer.configs, help="Its configuration, as rdb-only.")
 @click.option("--namespace", default="default", show_default=True, help="Of --from.")
@@ -227,7 +214,7 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
     terminal.show_capsule(folder, made, refused)
 
 
-@capsule.command("verify", cls=PrintingCommand)
+@capsule.command("verify", cls=shared.PrintingCommand)
 @click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -235,7 +222,7 @@ def capsule_create(folder: Path, target: str, named: str | None, **asked: Any) -
 @click.option("--engine", help="Read under this engine, such as valkey.")
 @click.option("--engine-version", help="Its version (default: the newest installed).")
 @click.option("--config", help="Its configuration (default: the capsule's).")
-@json_option
+@shared.json_option
 @click.pass_context
 def capsule_verify(
     ctx: click.Context, /, folders: tuple[Path, ...], *, json_to: Path | None, **asked: Any
@@ -253,8 +240,8 @@ def capsule_verify(
 
 @main.command()
 @click.argument("target", required=False, envvar="HOLDFAST_STORE")
-@click.option("--manifest", type=EXISTING, help="A Kubernetes or Compose file.")
-@namespace_option
+@click.option("--manifest", type=shared.EXISTING, help="A Kubernetes or Compose file.")
+@shared.namespace_option
 @click.option(
     "--time",
     "time_s",
@@ -276,9 +263,9 @@ def capsule_verify(
     show_default=True,
     help="With --watch: seconds between looks.",
 )
-@click.option("--metrics", type=PORT, help="With --watch: port for Prometheus, on loopback.")
+@click.option("--metrics", type=shared.PORT, help="With --watch: port for Prometheus, on loopback.")
 @click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after this many rounds.")
-@json_option
+@shared.json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, **asked: Any) -> None:
     """Say what a store or engine would lose as it is configured now; read only.
@@ -292,11 +279,11 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 
 
 @main.command()
-@store_option
+@shared.store_option
 @click.option("--namespace", default="chat", show_default=True, help="Whose sessions.")
 @click.option(
     "--require",
-    type=LEVELS,
+    type=shared.LEVELS,
     default="DISK",
     show_default=True,
     help="What a message must survive before it is shown as saved.",
@@ -304,12 +291,12 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Other than loopback: --token."
 )
-@click.option("--port", type=PORT, default=8765, show_default=True)
+@click.option("--port", type=shared.PORT, default=8765, show_default=True)
 @click.option("--token", envvar="HOLDFAST_CHAT_TOKEN", help="Asked for before anything is shown.")
 @click.option("--model-url", help="A server that speaks the OpenAI protocol, such as http://…/v1.")
 @click.option("--model", help="Its model. Its key is read from HOLDFAST_MODEL_KEY.")
-@embedder_option
-@index_option
+@shared.embedder_option
+@shared.index_option
 @click.option(
     "--rate",
     type=click.FloatRange(0.01, 10_000),
@@ -344,9 +331,9 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
         ctx.exit(0)
 
 
-@main.command(cls=PrintingCommand)
+@main.command(cls=shared.PrintingCommand)
 @click.option("--provider", shell_complete=offer.providers, help="Only this one, such as docker.")
-@json_option
+@shared.json_option
 def engines(provider: str | None, *, json_to: Path | None) -> None:
     """Show the real engines found here, and how to get the others."""
     from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
