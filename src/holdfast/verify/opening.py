@@ -58,11 +58,10 @@ def open_target(context: ScenarioContext, shown: str) -> str | None:
 
 def _why_not_opened(clients: ClientPool, shown: str) -> VerifyError:
     """With the line of the target that raised, where it is one."""
-    failed = clients.processes[0].failed or {}
-    at = failed.get("at", "")
+    failed = clients.processes[0].failed
+    at = (failed or {}).get("at", "")
     words = f"{shown}: {clients.trouble[0]}" + (f"\n  at {at}" if at else "")
-    theirs = failed.get("stage") in ("open", "data") or bool(at)
-    return TargetFailed(words) if theirs else VerifyError(words)
+    return VerifyError(words) if failed is None else TargetFailed(words)
 
 
 def _first_calls(

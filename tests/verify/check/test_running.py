@@ -100,10 +100,10 @@ def test_the_command_exits_with_2_where_the_first_calls_all_raise():
     assert "Traceback" not in err
 
 
-def test_the_command_exits_with_4_where_the_target_cannot_be_imported():
+def test_the_command_exits_with_2_where_the_target_cannot_be_imported():
     with command("no.such.module:target") as process:
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 4
+    assert process.returncode == 2
     assert "no.such.module:target cannot be imported" in err
     assert "Traceback" not in err
 
