@@ -52,7 +52,9 @@ class DriverRetries(Keyless):
 
     def connect(self, url: str) -> Any:
         place = urlsplit(url)
-        return redis.Redis(host=place.hostname or "", port=place.port or 6379)
+        return redis.Redis(
+            host=place.hostname or "", port=place.port or 6379, password=place.password
+        )
 
 
 class Swallows(Keyless):
@@ -89,6 +91,9 @@ class Wire:
         place = urlsplit(url)
         self._socket = socket.create_connection((place.hostname or "", place.port or 6379), 1.0)
         self._rest = b""
+        self._send("AUTH", place.password or "")
+        if self._line() != b"+OK":
+            raise PermissionError("the password is refused")
 
     def rpush(self, key: str, *values: str) -> Any:
         return self._call("RPUSH", key, *values)
@@ -106,12 +111,15 @@ class Wire:
         self._socket.close()
 
     def _call(self, *words: str) -> Any:
+        self._send(*words)
+        return self._reply()
+
+    def _send(self, *words: str) -> None:
         parts = [f"*{len(words)}\r\n".encode()]
         for word in words:
             raw = word.encode()
             parts.append(b"$%d\r\n%s\r\n" % (len(raw), raw))
         self._socket.sendall(b"".join(parts))
-        return self._reply()
 
     def _reply(self) -> Any:
         line = self._line()
