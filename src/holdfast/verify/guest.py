@@ -70,4 +70,6 @@ def _beside(url: str, stack: contextlib.ExitStack) -> str:
         raise UsageError(f"there is no directory {file.parent}; nothing was written")
     run_dir = RunDir(file.parent)
     stack.callback(run_dir.clear)
+    if scheme == "chroma":  # a directory that its store does not create
+        (run_dir.path / file.name).mkdir()
     return f"{scheme}:///{quote(str(run_dir.path / file.name))}{mark}{query}"

@@ -41,8 +41,8 @@ def target(engine):
         claims=Claims(exactly_once=why, expiring=why, recallable=why),
     )
 """
-BROKEN = "return found if limit is None else found[:limit]"  # the oldest, not the newest
 MENDED = "return found if limit is None else found[len(found) - min(limit, len(found)):]"
+BROKEN = 'found = [m | {"content": str(m["content"]).upper()} for m in found]\n        ' + MENDED
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -58,22 +58,21 @@ def folder(disk_path: Path) -> Path:
 
 
 def _pytest(folder: Path) -> int:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_window.py"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_letters.py"]
     return subprocess.run(words, cwd=folder, capture_output=True, timeout=110).returncode
 
 
 def test_a_broken_promise_becomes_a_test(folder: Path):
     checked = _run(
         folder, "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "4",
-        "--promises", "snapshot,isolated", "--seed", "5", "--json", "result.json",
+        "--promises", "faithful,isolated", "--seed", "5", "--json", "result.json",
     )  # fmt: skip
     assert checked.returncode == 1, checked.stdout + checked.stderr
-    assert "snapshot: example: " in checked.stdout
-    made = _run(folder, "reproduce", "result.json", "--out", "test_window.py")
+    made = _run(folder, "reproduce", "result.json", "--out", "test_letters.py")
     assert made.returncode == 0, made.stderr
-    text = (folder / "test_window.py").read_text()
-    assert "promises=('snapshot',)" in text
-    assert "time_s=2.0" in text, "the least that breaks it"
+    text = (folder / "test_letters.py").read_text()
+    assert "promises=('faithful',)" in text
+    assert "faults=('none',)" in text
     assert _pytest(folder) == 1
     (folder / "memory.py").write_text(STORE.replace("WINDOW", MENDED))
     assert _pytest(folder) == 0
@@ -92,7 +91,7 @@ def test_a_broken_promise_becomes_a_test(folder: Path):
 )
 def test_a_file_that_has_nothing_to_reproduce_is_a_mistake_of_the_user(folder: Path, content: str):
     (folder / "result.json").write_text(content)
-    done = _run(folder, "reproduce", "result.json", "--out", "test_window.py")
+    done = _run(folder, "reproduce", "result.json", "--out", "test_letters.py")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert not (folder / "test_window.py").exists()
+    assert not (folder / "test_letters.py").exists()
