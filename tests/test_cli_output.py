@@ -239,6 +239,11 @@ def test_init_asks_for_the_engine(shell: Shell):
     assert "redis" in (shell.folder / "my_memory.py").read_text()
 
 
+def _heed_ctrl_c() -> None:
+    """A job in the background of a shell ignores it, and so would every child."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_chat_quietly(shell: Shell):
     with subprocess.Popen(
         [COMMAND, "chat", "--port", "0"],
@@ -247,6 +252,7 @@ def test_ctrl_c_ends_the_chat_quietly(shell: Shell):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - no thread of ours holds a lock
     ) as chat:
         assert chat.stdout is not None
         first = next(line for line in chat.stdout if "http://" in line)

@@ -115,8 +115,9 @@ def test_a_full_forget_leaves_no_copy_in_any_table_or_file_but_the_log_of_postgr
         ] * is_postgres
 
     wait_until(is_clean)
-    wait_until(lambda: {path.split("/")[0] for path in disk.holding(texts)} <= {"pg_wal"})
-    assert bool(disk.holding(texts)) is is_postgres
+    # Each look is a checkpoint, after which a segment of the log may be written over at any time.
+    may_hold = {"pg_wal"} if is_postgres else set()
+    wait_until(lambda: {path.split("/")[0] for path in disk.holding(texts)} <= may_hold)
     assert len(store.history("keep")) == 1
 
 
