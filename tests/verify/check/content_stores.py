@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,12 @@ class Capped(Sound):
         self.db.execute(drop, (session, session))
 
 
+ROUND_TRIP_S = 0.02
+"""So a reader is in the middle of its pages when it is held, on a fast machine too."""
+
+
 class Pages(Sound):
-    """A long history is read two hundred at a time, each by a query of its own."""
+    """A long history is read two hundred at a time, each by a query of its own, over a network."""
 
     def history(self, session: str, limit: int | None) -> list[Turn]:
         if limit is not None:
@@ -33,6 +38,7 @@ class Pages(Sound):
         bodies: list[str] = []
         while page := self.db.execute(query, (session, len(bodies))).fetchall():
             bodies += [body for (body,) in page]
+            time.sleep(ROUND_TRIP_S)
         return Turns(bodies)
 
 
