@@ -8,7 +8,7 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
 import psycopg
@@ -18,6 +18,7 @@ import holdfast
 from holdfast import SessionState, UsageError
 from holdfast.backends.postgres.statements import Statement, Statements
 from holdfast.backends.redis import cleaning
+from holdfast.verify.engines import start_engine
 from tests.contract.harness import AnyStore, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
 from tests.contract.harness_redis import RedisHarness
@@ -146,6 +147,14 @@ def file(disk_path: Path) -> Disk:
     return Disk(SqliteHarness(disk_path))
 
 
+def reader_of(file: Disk) -> apsw.Connection:
+    """One that has a snapshot until it is closed."""
+    reader = apsw.Connection(str(file.harness.path))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM sessions").fetchall()
+    return reader
+
+
 def test_a_rewrite_and_an_expiry_leave_no_copy_in_the_files(file: Disk):
     texts = secrets(2)
     with holdfast.connect(file.harness.url) as store:
@@ -168,9 +177,7 @@ def test_what_a_reader_kept_in_the_log_is_named_and_goes_with_a_later_write(file
     texts = secrets(1)
     with holdfast.connect(file.harness.url) as store:
         store.append("s", say(texts[0]))
-        reader = apsw.Connection(str(file.harness.path))
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sessions").fetchall()
+        reader = reader_of(file)
         erased = store.forget("s")
         assert not erased.scrubbed
         assert "-wal" in erased.left[0]
@@ -190,9 +197,7 @@ def test_what_a_reader_kept_in_the_log_goes_when_the_store_is_closed_beside_anot
     with holdfast.connect(file.harness.url) as other:
         with holdfast.connect(file.harness.url) as store:
             store.append("s", say(texts[0]))
-            reader = apsw.Connection(str(file.harness.path))
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM sessions").fetchall()
+            reader = reader_of(file)
             assert not store.forget("s").scrubbed
             reader.close()
         assert file.holding(texts) == set()
@@ -203,9 +208,7 @@ def test_a_forget_with_now_waits_for_a_reader(file: Disk):
     texts = secrets(1)
     with holdfast.connect(file.harness.url) as store:
         store.append("s", say(texts[0]))
-        reader = apsw.Connection(str(file.harness.path))
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sessions").fetchall()
+        reader = reader_of(file)
         gone = threading.Timer(1.0, reader.close)  # later than a plain forget waits
         gone.start()
         assert store.forget("s", now=True).scrubbed
@@ -263,7 +266,7 @@ def test_many_that_clean_at_once_all_do(disk_path: Path):
 
 @pytest.mark.parametrize("save", ["3600 1000", ""])
 @pytest.mark.parametrize("how", ["SAVE", "BGSAVE"])
-def test_a_snapshot_is_written_anew_too(disk_path: Path, save: str, how: str):
+def test_a_snapshot_is_rewritten_too(disk_path: Path, save: str, how: str):
     """Also one that was made by hand, or for a replica, where the server makes none by itself."""
     disk = Disk(RedisHarness(disk_path))
     engine = disk.harness.engine
@@ -290,6 +293,37 @@ def test_rows_that_an_older_transaction_may_need_are_said_to_be_left(disk_path: 
         other.execute("SELECT count(*) FROM pg_class")  # from now on it has a snapshot
         erased = store.forget("s", now="full")
         assert any("base/" in place for place in erased.left), erased
+
+
+AUTOVACUUM: Final = {  # at once and slowly, so that its second half can be met
+    "autovacuum_naptime": "1",
+    "autovacuum_vacuum_cost_delay": "10ms",
+    "autovacuum_vacuum_cost_limit": "1",
+    "vacuum_cost_page_dirty": "0",
+    "vacuum_cost_page_miss": "1",
+}
+ANALYZES: Final = (
+    "SELECT 1 FROM pg_stat_progress_analyze JOIN pg_stat_activity USING (pid)"
+    " WHERE starts_with(query, 'autovacuum: VACUUM ANALYZE ')"
+)
+
+
+def test_an_autovacuum_that_analyzes_keeps_deleted_rows_too():
+    """Its first half needs no old rows. Its second half does, and goes by the same name."""
+    with start_engine("postgres", settings=AUTOVACUUM, storage="disk") as engine:
+        with (
+            psycopg.connect(engine.url, autocommit=True) as other,
+            holdfast.connect(engine.url) as store,
+        ):
+            other.execute(
+                "CREATE TABLE big AS SELECT repeat('x', 500) FROM generate_series(1, 6000)"
+            )
+            other.execute("DELETE FROM big WHERE ctid IN (SELECT ctid FROM big LIMIT 3000)")
+            wait_until(lambda: bool(other.execute(ANALYZES).fetchall()), within_s=90)
+            filled(store)
+            left = store.forget("s", now="full").left
+            assert other.execute(ANALYZES).fetchall(), "it ended too early to be in the way"
+        assert ["base/" in place or "pg_wal" in place for place in left] == [True, True]
 
 
 def test_a_transaction_that_only_wrote_keeps_deleted_rows_too(disk_path: Path):

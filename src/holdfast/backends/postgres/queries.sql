@@ -93,7 +93,8 @@ SELECT quote_ident(nspname) || '.' || quote_ident(relname), pg_relation_filenode
                WHERE pid <> pg_backend_pid() AND (
                    (age(backend_xmin) > 0 OR age(backend_xid) > 0)
                    AND coalesce(datname = current_database(), true)
-                   AND left(query, 18) <> 'autovacuum: VACUUM'
+                   AND NOT (starts_with(query, 'autovacuum: VACUUM ')  -- needs no old rows; ANALYZE does
+                            AND NOT starts_with(query, 'autovacuum: VACUUM ANALYZE '))
                    OR query = '<insufficient privilege>' AND datname = current_database()))
        OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database())
        OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
