@@ -26,7 +26,7 @@ from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
 from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
-from holdfast.verify.workload.client_process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess, kill_all
 from holdfast.verify.workload.fork_server import ForkServer, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
 
@@ -211,7 +211,7 @@ class _Measure:
 
     def _strike(self, working: list[ClientProcess]) -> tuple[int, int]:
         """The fault; its instant, after which nothing counts, and what it dropped."""
-        end = functools.partial(_end, working)
+        end = functools.partial(kill_all, working)
         if self.row.fault == "kill":
             if not isinstance(self.engine, SqliteEngine):
                 cast("Killable", self.engine).kill()
@@ -264,9 +264,3 @@ def _why(reader: ClientProcess) -> str:
     """Why not everything was read."""
     errors = [event["error"] for event in reader.events if "error" in event]
     return f"it cannot be read: {errors[-1]}" if errors else "it could not be read in time"
-
-
-def _end(clients: list[ClientProcess]) -> None:
-    for client in clients:
-        if client.alive:
-            client.kill()

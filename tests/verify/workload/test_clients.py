@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +18,10 @@ from holdfast.verify.engines import Pausable, start_engine
 from holdfast.verify.faults import tree
 from holdfast.verify.history import Header, read_history
 from holdfast.verify.judge import judge
+from holdfast.verify.process_tree import Child, kill_tree
+from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.spec import TargetSpec, view_of
+from holdfast.verify.workload import client_process
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
@@ -222,3 +226,20 @@ def test_without_its_fork_server_a_client_is_ended_and_no_other_is_forked(tmp_pa
             with pytest.raises(VerifyError, match="has ended"):
                 pool.start(1)
         assert [is_gone(client.process.pid) for client in started] == [True, True]
+
+
+def test_a_client_that_ends_by_itself_while_all_are_killed_is_as_good_as_killed(
+    clients: ClientPool, monkeypatch: pytest.MonkeyPatch
+):
+    working = clients.start(2, shape=Shape("two"))
+    first = working[0].process.pid
+
+    def ends_in_that_instant(process: Child) -> Evidence:
+        if process.pid == first:
+            os.kill(first, signal.SIGKILL)
+            assert await_true(lambda: not tree(first), 30)
+        return kill_tree(process)
+
+    monkeypatch.setattr(client_process, "kill_tree", ends_in_that_instant)
+    client_process.kill_all(working)
+    assert [client.alive for client in working] == [False, False]

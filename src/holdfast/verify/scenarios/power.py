@@ -25,7 +25,7 @@ from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.reach import files_of, prove_written
 from holdfast.verify.spec import view_of
 from holdfast.verify.workload.client_pool import ClientPool
-from holdfast.verify.workload.client_process import ClientProcess
+from holdfast.verify.workload.client_process import ClientProcess, kill_all
 
 CLIENTS: Final = 2
 ROUNDS: Final = 3
@@ -124,7 +124,7 @@ class PowerCut(EngineFault):
                     client.go()
                 clients.until_acknowledged(context.amount(40))
                 prove_written(self.name, before, engine.data_dir)
-                evidence = engine.power_cut(functools.partial(_end, working))
+                evidence = engine.power_cut(functools.partial(kill_all, working))
                 in_flight = self._note(clients, evidence, dead=working)
                 context.landed(self.fault, evidence.seen, in_flight=in_flight)
             return context.conclude(self, clients, self.kept)
@@ -194,9 +194,3 @@ def come_back(engine: Engine) -> None:
                 ) from error
         else:
             return
-
-
-def _end(clients: list[ClientProcess]) -> None:
-    for client in clients:
-        if client.alive:
-            client.kill()

@@ -13,10 +13,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.errors import FaultNotProven
 from holdfast.verify.children import Inbox, start
 from holdfast.verify.instrument import Instrument
-from holdfast.verify.process_tree import kill_tree, resume_tree
-from holdfast.verify.proof import Evidence
+from holdfast.verify.process_tree import SIGNAL_TIMEOUT_S, kill_tree, resume_tree
+from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.fork_server import Forked, ForkServer
 
@@ -24,6 +25,18 @@ _LOG_BYTES_MAX: Final = 2000
 _PIPE_BYTES: Final = 1 << 20
 _JOBS: Final = "holdfast.verify.workload.jobs"
 _COMPLETIONS: Final = frozenset({"ok", "fail", "info"})
+
+
+def kill_all(clients: Sequence[ClientProcess]) -> None:
+    """SIGKILL those that still run; one that ends by itself in that instant is as good."""
+    for client in clients:
+        if client.alive:
+            try:
+                client.kill()
+            except FaultNotProven:
+                if not await_true(lambda: not client.alive, SIGNAL_TIMEOUT_S):  # noqa: B023
+                    raise
+                client.read()
 
 
 def kind_of(error: str) -> str:
