@@ -85,9 +85,12 @@ def descendants(roots: Iterable[int], table: Iterable[Process] | None = None) ->
 
 
 def is_gone(pid: int) -> bool:
-    """Whether the process runs no more; a zombie does not run."""
-    process = read_process(pid)
-    return process is None or process.state in "ZX"
+    """Whether the process runs no more; a zombie does not run, unless a thread of it still does.
+
+    The first thread of a server that ends on a failed disk is a zombie, while another waits for
+    that disk.
+    """
+    return thread_states(pid) <= {"Z", "X"}
 
 
 def threads(pid: int) -> list[int]:

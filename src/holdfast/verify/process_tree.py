@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from holdfast.errors import FaultNotProven, UsageError
-from holdfast.linux import Process, all_processes, descendants, read_process, thread_states
+from holdfast.linux import Process, all_processes, descendants, is_gone, read_process, thread_states
 from holdfast.verify.proof import Evidence, await_true
 
 SIGNAL_TIMEOUT_S: Final = 30.0
@@ -159,7 +159,7 @@ def _pid_of(process: int | Child) -> int:
 def _tree(pid: int) -> list[Process]:
     table = {process.pid: process for process in all_processes()}
     found = [table[each] for each in descendants([pid], table.values()) if each in table]
-    return [process for process in found if process.state not in _DEAD]
+    return [process for process in found if not is_gone(process.pid)]
 
 
 def _state(pid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.faults import kill_tree, pause_tree, resume_tree, tree, users_of
+from holdfast.verify.proof import await_true
 
 # A parent, a child that leaves the process group as PostgreSQL's backends do, and its child.
 FAMILY = """
@@ -103,3 +105,27 @@ def test_the_users_of_a_directory_are_found_by_open_file_and_by_cwd(tmp_path: Pa
         kill_tree(by_file)
         kill_tree(by_cwd)
         by_file.stdout.close()
+
+
+# Its first thread ends; the other does not: as Redis is while it ends on a failed disk.
+HALF_ENDED = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("both here", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_not_gone_and_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF_ENDED], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "both here\n"
+        try:
+            assert await_true(lambda: state_of(process.pid) == "Z", 30)
+            assert process.poll() is None
+            assert kill_tree(process).facts["pids"] == [process.pid]
+            assert process.returncode == -signal.SIGKILL
+        finally:
+            process.kill()
