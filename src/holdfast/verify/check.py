@@ -55,6 +55,8 @@ _SCALE_MAX: Final = 20.0
 _SCALE_MIN: Final = 0.1
 _LATE: Final = 4.0
 """A slow machine may take so many times as long as was meant; what is left then is unknown."""
+_LATE_S_MIN: Final = 60.0
+"""And always so long: on a busy one, to start a few processes can take more than a short time."""
 GRACE_S: Final = 120.0
 """What has begun by then is given so long to end, and is then ended."""
 
@@ -96,6 +98,11 @@ class CheckOptions:
     def wanted_faults(self) -> tuple[str, ...]:
         """Those to cause: all that can be, or the named ones."""
         return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
+
+    @property
+    def limit_s(self) -> float:
+        """After that no scenario begins any more."""
+        return max(_LATE * self.time_s, _LATE_S_MIN)
 
     @property
     def scale(self) -> float:
@@ -192,7 +199,7 @@ class _Run:
                 self.stopped = open_target(self.context, self.options.shown)
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
-        self.deadline = time.monotonic() + _LATE * self.options.time_s
+        self.deadline = time.monotonic() + self.options.limit_s
         chosen = sorted(self._chosen(), key=lambda scenario: scenario.rank)
         began = time.monotonic()
         for done, scenario in enumerate(chosen):
@@ -252,9 +259,7 @@ class _Run:
         # What was asked for by name, and takes the time that it needs, is not late.
         asked = scenario.patient and scenario.fault in self.options.faults
         if self.stopped is None and time.monotonic() > self.deadline and not asked:
-            self.stopped = (
-                f"time limit reached ({_LATE:g} x {self.options.time_s:g} s); raise --time"
-            )
+            self.stopped = f"time limit reached ({self.options.limit_s:g} s); raise --time"
         if self.stopped is not None:
             return
         reason = scenario.reason_not(self.context)
