@@ -37,7 +37,7 @@ class Shell:
             input=given,
             cwd=self.folder,
             env=environment,
-            timeout=240,
+            timeout=110,
         )
 
 
