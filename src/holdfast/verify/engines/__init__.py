@@ -13,6 +13,7 @@ from holdfast.verify.engines.protocol import (
     Restartable,
 )
 from holdfast.verify.engines.providers import PROVIDERS, find_engines, open_engine, start_engine
+from holdfast.verify.engines.topologies.protocol import Topology
 from holdfast.verify.proof import Evidence
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ReplicaEngine",
     "Replicable",
     "Restartable",
+    "Topology",
     "find_engines",
     "open_engine",
     "start_engine",

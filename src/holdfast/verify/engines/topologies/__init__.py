@@ -1,0 +1,40 @@
+"""Several engines that are one service, by the name of `--topology`. A new one is a line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Final, cast
+
+from holdfast.errors import UsageError
+from holdfast.verify.engines.options import EngineOptions
+from holdfast.verify.engines.protocol import Engine
+
+_HERE: Final = "holdfast.verify.engines.topologies"
+_REDIS: Final = {
+    "sentinel": f"{_HERE}.redis_sentinel:RedisSentinel",
+    "cluster": f"{_HERE}.redis_cluster:RedisReplicatedCluster",
+}
+TOPOLOGIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "redis": _REDIS,
+    "valkey": _REDIS,
+    "postgres": {
+        "standby": f"{_HERE}.postgres_standby:PostgresStandby",
+        "patroni": f"{_HERE}.postgres_patroni:PostgresPatroni",
+    },
+}
+"""Kind of engine -> name of the topology -> its class."""
+
+NAMES: Final = tuple(dict.fromkeys(name for known in TOPOLOGIES.values() for name in known))
+
+
+def open_topology(options: EngineOptions) -> Engine:
+    """The topology that `options` names, not yet started."""
+    known = TOPOLOGIES.get(options.kind, {})
+    if options.topology not in known:
+        there = ", ".join(known) or "none"
+        raise UsageError(f"{options.kind} has no topology {options.topology!r}; there are: {there}")
+    if options.supply is not None or options.clock or options.port is not None:
+        raise UsageError("power, clock and port are for one engine, not for a topology of several")
+    module, _, name = known[options.topology].partition(":")
+    return cast("Engine", getattr(importlib.import_module(module), name)(options))
