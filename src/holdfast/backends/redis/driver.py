@@ -112,8 +112,10 @@ def arguments(address: Address, ask: Open) -> dict[str, Any]:
         "health_check_interval": 0,
         "protocol": 2,
     }
+    if not ask.sentinel or address.sentinel_auth:
+        common |= {"username": address.username, "password": address.password}
     if not ask.sentinel:
-        common |= {"username": address.username, "password": address.password, "db": address.db}
+        common["db"] = address.db
     if ask.server.path:
         return common | {"path": ask.server.path}
     tls = dict(address.tls_options) if address.tls else {}

@@ -1,0 +1,209 @@
+"""A Redis Cluster of three primaries, each with a replica that takes over by itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.errors import FaultNotProven
+from holdfast.verify.engines.cluster import NODES, SLOTS
+from holdfast.verify.engines.options import EngineOptions
+from holdfast.verify.engines.process import START_TIMEOUT_S
+from holdfast.verify.engines.topologies.redis_members import (
+    CHANGE_TIMEOUT_S,
+    POLL_S,
+    RedisMember,
+    RedisTopology,
+    ask,
+    lagging,
+)
+from holdfast.verify.proof import Evidence, await_true
+
+NODE_TIMEOUT_MS: Final = 600
+MIGRATE_KEYS: Final = "100"
+MIGRATE_TIMEOUT_MS: Final = "5000"
+
+
+class RedisReplicatedCluster(RedisTopology):
+    """Six nodes on three machines: the primary of a shard and its replica never share one."""
+
+    topology = "cluster"
+    members_each = 2
+
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options)
+        self._turn = 0
+        """The shard of which the primary is the next to be struck."""
+
+    @staticmethod
+    def _of_member(options: EngineOptions) -> EngineOptions:
+        own = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(NODE_TIMEOUT_MS),
+            # A replica that has just come back may be all that is left of its shard.
+            "cluster-replica-validity-factor": "0",
+            **options.settings,
+        }
+        return replace(options, settings=own)
+
+    @property
+    def url(self) -> str:
+        """The members; a cluster client finds out by itself who serves what."""
+        hosts = ",".join(f"{one.machine}:{one.public_port}" for one in self.members)
+        return f"redis+cluster://:{self._options.password}@{hosts}"
+
+    def primary(self) -> RedisMember:
+        """The primary of one shard; after each failover or switchover that of the next."""
+        found = self.owner(_first_slot(self._turn))
+        if found is None:
+            raise FaultNotProven("the cluster agrees on no primary now")
+        return found
+
+    def epoch(self) -> int:
+        """The newest epoch that a member knows."""
+        return max(int(told["cluster_current_epoch"]) for _, told in self._told())
+
+    def owner(self, slot: int) -> RedisMember | None:
+        """Who serves a slot by the word of every member that answers; None while they differ."""
+        owners = {self._owner_by(member, slot) for member, _ in self._told()}
+        return owners.pop() if len(owners) == 1 else None
+
+    def reshard(self, slots: int = 20) -> Evidence:
+        """Move some slots, with all that is in them, from one primary to the next, under load.
+
+        Facts: `slots`, `keys` that moved, `before` and `after` (ports of the primaries).
+        """
+        source = self.primary()
+        begin = _first_slot(self._turn)
+        target = next(
+            one
+            for one in (self.owner(_first_slot(n)) for n in range(NODES))
+            if one is not None and one is not source
+        )
+        keys = 0
+        for slot in range(begin, begin + slots):
+            keys += self._move(slot, source, target)
+        moved = range(begin, begin + slots)
+        if not await_true(
+            lambda: all(self.owner(s) is target for s in moved), CHANGE_TIMEOUT_S, POLL_S
+        ):
+            raise FaultNotProven("reshard: the members do not agree who serves the slots")
+        facts = {"before": source.port, "after": target.port, "slots": slots, "keys": keys}
+        words = f"{slots} slots with {keys} keys moved from {source.port} to {target.port}"
+        return Evidence("reshard", words, facts)
+
+    def _move(self, slot: int, source: RedisMember, target: RedisMember) -> int:
+        """As `redis-cli --cluster reshard` does; how many keys moved."""
+        target.call("CLUSTER", "SETSLOT", str(slot), "IMPORTING", source.node_id())
+        source.call("CLUSTER", "SETSLOT", str(slot), "MIGRATING", target.node_id())
+        moved = 0
+        where = (target.machine, str(target.public_port), "", "0", MIGRATE_TIMEOUT_MS)
+        while keys := source.call("CLUSTER", "GETKEYSINSLOT", str(slot), MIGRATE_KEYS):
+            source.call("MIGRATE", *where, "AUTH", self._options.password, "KEYS", *keys)
+            moved += len(keys)
+        for member in (target, source):
+            member.call("CLUSTER", "SETSLOT", str(slot), "NODE", target.node_id())
+        return moved
+
+    def _form(self) -> None:
+        for at, member in enumerate(self.members):
+            member.start()
+            if self.network is not None:
+                self.network.serve(at % self.machines, member.port)
+                self.network.serve(at % self.machines, member.port + member.bus_offset)
+        for at, member in enumerate(self.members):
+            if at < NODES:
+                mine = range(_first_slot(at), _first_slot(at + 1))
+                member.call("CLUSTER", "ADDSLOTS", *map(str, mine))
+            member.call("CLUSTER", "SET-CONFIG-EPOCH", str(at + 1))
+        first = self.members[0]
+        for member in self.members[1:]:
+            first.call("CLUSTER", "MEET", member.machine, str(member.public_port))
+        known = f"cluster_known_nodes:{len(self.members)}"
+        await_true(
+            lambda: all(known in one.call("CLUSTER", "INFO").split() for one in self.members),
+            START_TIMEOUT_S,
+            POLL_S,
+        )
+        for at, replica in enumerate(self.members[NODES:]):
+            # On the next machine: one that is lost takes no whole shard with it.
+            replica.call("CLUSTER", "REPLICATE", self.members[(at + 1) % NODES].node_id())
+
+    def _why_not_ready(self) -> str | None:
+        told = list(self._told())
+        if len(told) < len(self.members):
+            return "a member does not answer"
+        for member, info in told:
+            if info["cluster_state"] != "ok":
+                return f"{member.port} says that the cluster is not whole"
+        for late in lagging(self.members):
+            return late
+        replicas = sum(not one.is_primary() for one in self.members)
+        if replicas < len(self.members) - NODES:
+            return f"{replicas} replicas"
+        flags = [line.split()[2] for one in self.members for line in _nodes(one)]
+        if any("fail" in flag or "handshake" in flag for flag in flags):
+            return "a member is called failing by another"
+        if any(self.owner(_first_slot(shard)) is None for shard in range(NODES)):
+            return "the members do not agree who serves what"
+        return None
+
+    def _heir(self, old: RedisMember) -> Callable[[], RedisMember | None]:
+        slot = _first_slot(self._turn)
+        self._turn = (self._turn + 1) % NODES
+
+        def heir() -> RedisMember | None:
+            now = self.owner(slot)
+            return now if now is not None and now is not old and self._is_ok() else None
+
+        return heir
+
+    def _hand_over(self, old: RedisMember) -> None:
+        """`CLUSTER FAILOVER` at a replica: the old primary holds writes until it has them all."""
+        name = old.node_id()
+        replica = next(
+            one
+            for one in self.members
+            if one.pid is not None and any(_is_own(line, name) for line in _nodes(one))
+        )
+        replica.call("CLUSTER", "FAILOVER")
+
+    def _is_ok(self) -> bool:
+        return all(told["cluster_state"] == "ok" for _, told in self._told())
+
+    def _told(self) -> Iterator[tuple[RedisMember, dict[str, str]]]:
+        """What each member that answers says of the cluster."""
+        for member in self.members:
+            with contextlib.suppress(OSError):
+                if member.pid is not None:
+                    words = ask(member.port, "CLUSTER", "INFO", password=member.password).split()
+                    yield member, dict(word.partition(":")[::2] for word in words)
+
+    def _owner_by(self, member: RedisMember, slot: int) -> RedisMember | None:
+        with contextlib.suppress(OSError):
+            for first, last, (_, port, *_), *_ in _slots(member):
+                if first <= slot <= last:
+                    return self.at(int(port))
+        return None
+
+
+def _first_slot(shard: int) -> int:
+    return SLOTS * shard // NODES
+
+
+def _slots(member: RedisMember) -> list[Any]:
+    found: list[Any] = ask(member.port, "CLUSTER", "SLOTS", password=member.password)
+    return found
+
+
+def _nodes(member: RedisMember) -> list[str]:
+    lines: list[str] = member.call("CLUSTER", "NODES").splitlines()
+    return lines
+
+
+def _is_own(line: str, primary: str) -> bool:
+    """Whether a line of CLUSTER NODES is a member's own, and says that it follows this primary."""
+    _, _, flags, follows, *_ = line.split()
+    return "myself" in flags and follows == primary
