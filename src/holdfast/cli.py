@@ -74,6 +74,11 @@ for command in cli_store.COMMANDS:
 @click.option("--config", shell_complete=offer.configs, help="The engine's, such as aof-everysec.")
 @shared.engine_option
 @click.option("--engine-version", help="Its version, such as 7.")
+@click.option(
+    "--topology",
+    shell_complete=offer.topologies,
+    help="Several engines that are one service: sentinel or cluster, standby or patroni.",
+)
 @click.option("--seed", type=int, help="The same seed makes the same plan. Otherwise a new one.")
 @click.option(
     "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."

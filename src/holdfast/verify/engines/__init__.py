@@ -13,7 +13,7 @@ from holdfast.verify.engines.protocol import (
     Restartable,
 )
 from holdfast.verify.engines.providers import PROVIDERS, find_engines, open_engine, start_engine
-from holdfast.verify.engines.topologies.protocol import Topology
+from holdfast.verify.engines.topologies.protocol import Reshardable, Topology
 from holdfast.verify.proof import Evidence
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "PowerCuttable",
     "ReplicaEngine",
     "Replicable",
+    "Reshardable",
     "Restartable",
     "Topology",
     "find_engines",

@@ -30,11 +30,11 @@ NAMES: Final = tuple(dict.fromkeys(name for known in TOPOLOGIES.values() for nam
 
 def open_topology(options: EngineOptions) -> Engine:
     """The topology that `options` names, not yet started."""
-    known = TOPOLOGIES.get(options.kind, {})
-    if options.topology not in known:
+    known, name = TOPOLOGIES.get(options.kind, {}), options.topology or ""
+    if name not in known:
         there = ", ".join(known) or "none"
-        raise UsageError(f"{options.kind} has no topology {options.topology!r}; there are: {there}")
+        raise UsageError(f"{options.kind} has no topology {name!r}; there are: {there}")
     if options.supply is not None or options.clock or options.port is not None:
         raise UsageError("power, clock and port are for one engine, not for a topology of several")
-    module, _, name = known[options.topology].partition(":")
-    return cast("Engine", getattr(importlib.import_module(module), name)(options))
+    module, _, found = known[name].partition(":")
+    return cast("Engine", getattr(importlib.import_module(module), found)(options))

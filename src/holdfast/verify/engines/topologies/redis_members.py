@@ -120,8 +120,8 @@ class RedisTopology(Block):
         """Make one service of them; once."""
         raise NotImplementedError
 
-    def _why_not_ready(self) -> str | None:
-        """What is still to come before all members work together; None where nothing is."""
+    def _missing(self) -> Iterator[str]:
+        """What is still to come before all members work together, in words."""
         raise NotImplementedError
 
     def _heir(self, old: RedisMember) -> Callable[[], RedisMember | None]:
@@ -186,15 +186,14 @@ class RedisTopology(Block):
         self._restart_members([one for one in self.members if one.pid is None])
         for process in down:
             process.start()
-        why: list[str | None] = []
+        missing = ["no answer"]
 
         def ready() -> bool:
-            why[:] = [self._why_not_ready()]
-            return why[0] is None
+            missing[:] = [next(self._missing(), "")]
+            return not missing[0]
 
         if not await_true(ready, START_TIMEOUT_S, POLL_S):
-            words = why[0] if why else "no answer"
-            raise EngineFailed(f"the {self.topology} is not whole: {words}\n{self.log(15)}")
+            raise EngineFailed(f"the {self.topology} is not whole: {missing[0]}\n{self.log(15)}")
         ports = [one.port for one in down]
         return Evidence(
             "rejoin", f"{len(down)} came back, all follow the primary", {"ports": ports}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -157,27 +157,31 @@ class RedisSentinel(RedisTopology):
         named = self._agreed()
         for member in self.members if named is not None else ():
             member.follows = None if member is named else named
-        if named in down:  # the primary first: the others ask it for its data
+        if named is not None and named in down:  # the primary first: the others ask it for its data
             named.start()
 
-    def _why_not_ready(self) -> str | None:
+    def _missing(self) -> Iterator[str]:
         named = self._agreed()
         if named is None or not named.is_primary():
-            return "the sentinels agree on no primary"
-        for late in lagging(self.members):
-            return late
+            yield "the sentinels agree on no primary"
+            return
+        yield from lagging(self.members)
         wanted = len(self.members) - 1
         if int(named.replication()["connected_slaves"]) < wanted:
-            return "the primary misses a replica"
-        for sentinel, told in zip(self.sentinels, self._told(), strict=True):
-            if told["num-other-sentinels"] != str(len(self.sentinels) - 1):
-                return f"sentinel {sentinel.port} misses another"
-            if any(word in told["flags"] for word in (*_DOWN, "failover_in_progress")):
-                return f"sentinel {sentinel.port} calls the primary {told['flags']}"
+            yield "the primary misses a replica"
+        told = self._told()
+        if len(told) < len(self.sentinels):
+            yield "a sentinel does not answer"
+        for sentinel, seen in zip(self.sentinels, told, strict=False):
+            if self.at(int(seen["port"])) is not named:
+                yield f"sentinel {sentinel.port} names another primary"
+            if seen["num-other-sentinels"] != str(len(self.sentinels) - 1):
+                yield f"sentinel {sentinel.port} misses another"
+            if any(word in seen["flags"] for word in (*_DOWN, "failover_in_progress")):
+                yield f"sentinel {sentinel.port} calls the primary {seen['flags']}"
             up = [one for one in self._replicas(sentinel) if not _is_down(one)]
             if len(up) < wanted:
-                return f"sentinel {sentinel.port} sees {len(up)} replicas"
-        return None
+                yield f"sentinel {sentinel.port} sees {len(up)} replicas"
 
     def _heir(self, old: RedisMember) -> Callable[[], RedisMember | None]:
         def heir() -> RedisMember | None:
