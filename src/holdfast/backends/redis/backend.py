@@ -83,7 +83,7 @@ class RedisSetup:
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
             waits = any(
-                assessment.wait_disk or assessment.wait_replica for assessment in self._assessments
+                assessment.wait_disk or assessment.wait_replicas for assessment in self._assessments
             )
             group = GroupCommit(
                 backend=BACKEND,

@@ -7,7 +7,9 @@ it, one WAITAOF or WAIT that serves them all.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -50,6 +52,8 @@ ATTEMPTS_MAX: Final = 5
 TRYAGAIN_MAX: Final = 3
 REST_S: Final = 0.01
 """A session is on its way from one node to another for about as long as one MIGRATE takes."""
+UNSURE_REST_S: Final = 0.05
+"""Between two tries to learn what became of a write, while another primary is chosen."""
 STAGE_RECORDS: Final = 1000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 STAGE_TTL_MS: Final = 600_000
@@ -67,16 +71,25 @@ class Engine:
         self._listing = Listing(self.keys, self.carry)
 
     def carry(self, statements: Sequence[Statement]) -> Steps[None]:
-        """Settle every statement. One that was surely not carried out may be sent again."""
-        for attempt in range(ATTEMPTS_MAX):
+        """Settle every statement. One that was surely not carried out may be sent again.
+
+        One with a key of which that is unknown is sent again until another primary has answered.
+        """
+        until_s = time.monotonic() + self.address.reply_timeout_s
+        for attempt in itertools.count():
             todo = [statement for statement in statements if not statement.settled]
-            if not todo:
-                return
+            unsure = [statement for statement in todo if statement.unsure is not None]
+            if not todo or (attempt >= ATTEMPTS_MAX and not unsure):
+                break
+            if unsure and time.monotonic() > until_s:
+                break
+            if unsure:
+                yield Rest(UNSURE_REST_S)
             try:
                 by_server = yield from self._by_server(todo)
             except HoldfastError as error:
-                _settle_all(todo, error)
-                return
+                _settle_all([one for one in todo if one.unsure is None], error)
+                continue
             for server, some in by_server.items():
                 yield from self._exchange(server, some, last=attempt > 0)
             yield from self._index([statement for statement in todo if statement.indexed is None])
@@ -163,18 +176,18 @@ class Engine:
         except HoldfastError as error:
             self.pool.doubt()
             if last or not self.pool.has_failover or isinstance(error, Refused):
-                _settle_all(statements, error)
+                _settle_all([one for one in statements if one.unsure is None], error)
             return
         assessment = link.assessment
         if assessment is None or (writes and assessment.durability < self.address.require):
             yield from self.pool.give_back(link)
-            _settle_all(statements, self._too_low(link))
+            _settle_all([one for one in statements if one.unsure is None], self._too_low(link))
             return
         split = self.pool.is_cluster
         packed = [
             [pack(frame) for frame in statement.frames(split=split)] for statement in statements
         ]
-        waits = self._waits(assessment) if writes else []
+        waits = self._waits(assessment, link, writes=writes)
         checks = [link.recheck] if writes and assessment.durability and link.recheck else []
         words = [*(frame for frames in packed for frame in frames), *waits, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
@@ -191,7 +204,10 @@ class Engine:
             reply = statement.answer(replies[at : at + len(frames)])
             self._answer(statement, reply, assessment, last=last)
             at += len(frames)
-        _hold_to(statements, _shortfall(replies[at : at + len(waits)]) or weaker)
+        short = _shortfall(replies[at : at + len(waits)], assessment.wait_replicas)
+        if short is not None:
+            self.pool.doubt()  # it may be a primary no longer, without knowing it
+        _hold_to(statements, short or weaker)
 
     def _assessment_now(
         self, link: Link, assessment: Assessment, replies: Sequence[Any]
@@ -226,13 +242,19 @@ class Engine:
             backend=BACKEND,
         )
 
-    def _waits(self, assessment: Assessment) -> list[bytes]:
-        """What is to be waited for after writes, for all of them at once."""
+    def _waits(self, assessment: Assessment, link: Link, *, writes: bool) -> list[bytes]:
+        """What is to be waited for after writes, for all of them at once.
+
+        A read waits for replicas as well: what it shows must not be gone after a failover, and an
+        engine that was deposed without knowing it finds no replica to confirm.
+        """
         timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
-        if assessment.wait_replica:
-            waits.append(pack([b"WAIT", b"1", timeout_ms]))
-        if assessment.wait_disk:
+        if assessment.wait_replicas:
+            if link.fence and not writes:
+                waits.append(link.fence)
+            waits.append(pack([b"WAIT", b"%d" % assessment.wait_replicas, timeout_ms]))
+        if assessment.wait_disk and writes:
             waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
         return waits
 
@@ -266,7 +288,12 @@ class Engine:
         elif isinstance(error, Lost) and not statement.writes and not last:
             return  # reading twice does no harm
         else:
-            statement.settle(error=mapped(error, statement.operation, writes=statement.writes))
+            said = mapped(error, statement.operation, writes=statement.writes)
+            again = statement.repeatable and self.pool.may_promote
+            if again and (isinstance(said, OutcomeUnknown) or statement.unsure is not None):
+                statement.unsure = statement.unsure or said
+            else:
+                statement.settle(error=said)
 
     def _index(self, statements: Sequence[Statement]) -> Steps[None]:
         """Write names into the index that their sessions are to be found in it, before those are."""
@@ -288,11 +315,20 @@ def _settle(statement: Statement, reply: Any, durability: Durability) -> None:
 
 
 def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:
-    """Take back the acks of writes that no disk or replica has confirmed."""
+    """Take back the acks of writes, and what was read, that no disk or replica has confirmed."""
     if shortfall is None:
         return
     for statement in statements:
-        if statement.writes and statement.settled and statement.error is None:
+        if not statement.settled or statement.error is not None:
+            continue
+        if not statement.writes:
+            statement.error = EngineUnreachable(
+                f"the engine answered, but {shortfall}: what it showed may be old, or gone after a "
+                "failover. Nothing was written. Try again",
+                operation=statement.operation,
+                backend=BACKEND,
+            )
+        else:
             statement.error = OutcomeUnknown(
                 f"the engine has the write in memory, but {shortfall}. It may or may not survive: "
                 "retry it with the same key",
@@ -301,19 +337,22 @@ def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:
             )
 
 
-def _shortfall(waits: Sequence[Any]) -> str | None:
+def _shortfall(waits: Sequence[Any], replicas: int) -> str | None:
     """Why what was waited for did not come about: no disk or no replica has confirmed in time."""
     for wait in waits:
         if isinstance(wait, Exception):
             return f"waiting for its disk or replica failed ({wait})"
-        if wait == 0 or (isinstance(wait, list) and wait[0] == 0):
-            return "its disk or replica did not confirm in time"
+        if isinstance(wait, int) and wait < replicas:
+            return f"{wait} of {replicas} replicas confirmed in time"
+        if isinstance(wait, list) and wait[0] == 0:
+            return "its disk did not confirm in time"
     return None
 
 
 def _settle_all(statements: Sequence[Statement], error: HoldfastError) -> None:
+    """With this error, or with what was unknown before it: that stays unknown."""
     for statement in statements:
-        own = copy.copy(error)
+        own = copy.copy(statement.unsure or error)
         own.operation = statement.operation
         statement.settle(error=own)
 

@@ -1,0 +1,104 @@
+"""Acks at REPLICA on several engines: confirmed for each write, and there after any failover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Durability, Message
+from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
+from holdfast.pytest_plugin import EngineFactory
+from holdfast.verify.proof import await_true
+from tests.redis.failovers import lose_primaries
+
+FAILOVERS = 5
+SHORT = "reply_timeout_s=1"
+
+
+@pytest.mark.parametrize("topology", ["sentinel", "cluster"])
+def test_no_ack_is_lost_in_five_failovers(
+    redis_engine_factory: EngineFactory, topology: str
+) -> None:
+    engine = redis_engine_factory(topology=topology)
+    load, wrong, seen = lose_primaries(engine, FAILOVERS)
+    assert wrong == []
+    assert load.levels == {Durability.REPLICA}
+    assert all(one.facts["before"] != one.facts["after"] for one in seen)
+
+
+@pytest.fixture
+def patient(redis_engine_factory: EngineFactory, request: pytest.FixtureRequest) -> Any:
+    """Sentinels that call nobody down for a minute, so that what is held stays held."""
+    kind = getattr(request, "param", "redis")
+    engine = redis_engine_factory.func(kind, topology="sentinel")  # type: ignore[attr-defined]
+    for sentinel in engine.sentinels:
+        sentinel.call("SENTINEL", "SET", "holdfast", "down-after-milliseconds", "60000")
+    return engine
+
+
+def test_each_replica_that_may_become_primary_confirms_a_write(patient: Any) -> None:
+    """Sentinels choose by offsets that are up to ten seconds old: it may be the one that lacks it."""
+    held = next(one for one in patient.members if not one.is_primary())
+    with holdfast.connect(f"{patient.url}&{SHORT}", require=Durability.REPLICA) as store:
+        assert store.append("s", Message("user", "first")).durability is Durability.REPLICA
+        held.pause()
+        try:
+            with pytest.raises(OutcomeUnknown, match="1 of 2 replicas"):
+                store.append("s", Message("user", "second"), key="second")
+        finally:
+            held.resume()
+        assert store.append("s", Message("user", "second"), key="second").repeated
+
+
+def test_where_less_is_required_the_ack_says_disk(patient: Any) -> None:
+    with pytest.warns(holdfast.StorageWarning, match="REPLICA"):
+        store = holdfast.connect(patient.url, require=Durability.DISK)
+    with store:
+        assert store.append("s", Message("user", "hello")).durability is Durability.DISK
+
+
+@pytest.mark.parametrize("patient", ["redis", "valkey"], indirect=True)
+def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> None:
+    replicas = [one for one in patient.members if not one.is_primary()]
+    url = f"{patient.url}&{SHORT}"
+    with pytest.warns(holdfast.StorageWarning):
+        careless = holdfast.connect(url, require=Durability.DISK)
+    with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "everywhere"))
+        for one in replicas:
+            one.pause()
+        try:
+            careless.append("s", Message("user", "here only"))
+            with pytest.raises(EngineUnreachable, match="0 of 2 replicas"):
+                store.history("s")
+        finally:
+            for one in replicas:
+                one.resume()
+        assert [one.content for one in store.history("s")] == ["everywhere", "here only"]
+
+
+def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
+    redis_engine_factory: EngineFactory,
+) -> None:
+    engine = redis_engine_factory(topology="sentinel", partitions=True)
+    old = engine.primary()
+    with holdfast.connect(f"{engine.url}&{SHORT}", require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "before"), key="before")
+        engine.partition(old)  # its sentinel, the first of the URL, goes on naming it
+        assert await_true(lambda: _appends(store, "during"), 60, 0.02)
+        assert old.is_primary()
+        size = old.call("LLEN", "hf:{default.s}:log")
+        assert [one.content for one in store.history("s")] == ["before", "during"]
+        engine.heal()
+        engine.rejoin()
+        assert [one.content for one in store.history("s")] == ["before", "during"]
+    assert size <= 2
+
+
+def _appends(store: Any, text: str) -> bool:
+    try:
+        return bool(store.append("s", Message("user", text), key=text))
+    except HoldfastError:
+        return False
