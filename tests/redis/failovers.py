@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -20,8 +22,11 @@ class Load:
     """One thread that appends, each message with a key, and repeats what was not acknowledged."""
 
     url: str
+    require: Durability = Durability.REPLICA
+    name: str = "m"
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     levels: set[Durability] = field(default_factory=set)
+    at_s: list[float] = field(default_factory=list)
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -49,12 +54,17 @@ class Load:
         if self.failure is not None:
             raise self.failure
 
+    def longest_wait_s(self, since_s: float) -> float:
+        """The longest time from one ack to the next, of those since then."""
+        at_s = [since_s, *(at for at in self.at_s if at > since_s)]
+        return max(b - a for a, b in itertools.pairwise(at_s))
+
     def _run(self) -> None:
         try:
-            with holdfast.connect(self.url, require=Durability.REPLICA) as store:
+            with holdfast.connect(self.url, require=self.require) as store:
                 number = 0
                 while not self._over:
-                    self._append(store, f"s{number % SESSIONS}", f"m{number}")
+                    self._append(store, f"s{number % SESSIONS}", f"{self.name}{number}")
                     number += 1
         except BaseException as error:  # noqa: BLE001 - told to the test
             self.failure = error
@@ -68,6 +78,7 @@ class Load:
             with self._grown:
                 self.levels.add(ack.durability)
                 self.acknowledged.append((session, text))
+                self.at_s.append(time.monotonic())
                 self._grown.notify_all()
             return
 
@@ -81,11 +92,16 @@ def lose_primaries(engine: Any, failovers: int) -> tuple[Load, list[tuple[str, s
             seen.append(engine.failover())
             engine.rejoin()
         load.until_more(AFTER_EACH)
-    with holdfast.connect(engine.url, require=Durability.REPLICA) as store:
-        there = [
-            (session, str(message.content))
-            for session in {session for session, _ in load.acknowledged}
-            for message in store.history(session)
-        ]
+    there = stored(engine.url)
     twice = [one for one in set(there) if there.count(one) > 1]
     return load, [*sorted(set(load.acknowledged) - set(there)), *twice], seen
+
+
+def stored(url: str) -> list[tuple[str, str]]:
+    """Every message that is there now, with its session."""
+    with holdfast.connect(url, require=Durability.REPLICA) as store:
+        return [
+            (session, str(message.content))
+            for session in (f"s{number}" for number in range(SESSIONS))
+            for message in store.history(session)
+        ]

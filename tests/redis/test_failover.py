@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Durability, Message
+from holdfast.backends.redis.keys import Keys, slot_of
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.proof import await_true
+from tests.contract.harness import AsyncApi
 from tests.redis.failovers import lose_primaries
 
 FAILOVERS = 5
@@ -100,5 +103,51 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
 def _appends(store: Any, text: str) -> bool:
     try:
         return bool(store.append("s", Message("user", text), key=text))
+    except HoldfastError:
+        return False
+
+
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
+def test_what_a_dead_node_has_is_named_and_the_rest_is_there(
+    redis_engine_factory: EngineFactory, api: Any
+) -> None:
+    """No replica takes its place, and the others go on without it."""
+    engine = redis_engine_factory(
+        config="cluster", settings={"cluster-require-full-coverage": "no"}
+    )
+    keys = Keys(b"default")
+    index = _node_of(engine, keys.index)
+    names = [f"s{number}" for number in range(30)]
+    with api(engine.url) as store:
+        for name in names:
+            store.append(name, Message("user", name))
+        dead = next(node for node in engine.nodes if node is not index)
+        lost = [n for n in names if _node_of(engine, keys.session(n.encode())[0]) is dead]
+        assert 0 < len(lost) < len(names)
+        dead.kill()
+        assert await_true(lambda: _lists(store), 60, 0.05)
+        assert sorted(store.sessions()) == sorted(names)
+        lines: list[str] = []
+        with pytest.raises(EngineUnreachable, match=f"{len(lost)} session") as left_out:
+            for line in store.export():
+                lines.append(line)  # noqa: PERF402 - those before the error count
+        assert lost[0] in str(left_out.value)
+    if api is holdfast.connect:  # the other one collects them all first
+        there = [json.loads(line)["session"] for line in lines if '"session"' in line]
+        assert sorted(there) == sorted(set(names) - set(lost))
+        assert json.loads(lines[-1])["end"]
+
+
+def _node_of(engine: Any, key: bytes) -> Any:
+    slot = slot_of(key)
+    for first, last, (_, port, *_), *_ in engine.nodes[0].call("CLUSTER", "SLOTS"):
+        if first <= slot <= last:
+            return next(node for node in engine.nodes if node.port == port)
+    raise AssertionError(slot)
+
+
+def _lists(store: Any) -> bool:
+    try:
+        return bool(store.sessions())
     except HoldfastError:
         return False

@@ -52,6 +52,8 @@ class RedisSetup:
     _address: Address
     _assessments: Sequence[Assessment]
     _may_promote = False
+    is_sharded = False
+    """Whether sessions are on several nodes, of which some may be reached and others not."""
     _closed = False
 
     def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the assessment knows what was asked
@@ -73,6 +75,7 @@ class RedisSetup:
     def _note_assessments(self, shared: Shared, assessments: Sequence[Assessment]) -> None:
         self._assessments = assessments
         self._may_promote = shared.engine.pool.may_promote
+        self.is_sharded = shared.engine.pool.is_cluster
         self.durability = min(assessment.durability for assessment in assessments)
 
     def _group_for(self, statement: Statement, shared: Shared) -> GroupCommit:

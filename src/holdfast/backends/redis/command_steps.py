@@ -68,7 +68,7 @@ class Engine:
         self.address = address
         self.keys = Keys(address.namespace)
         self.pool = Pool(address)
-        self._listing = Listing(self.keys, self.carry)
+        self._listing = Listing(self.keys, self.carry, lambda: self.pool.is_cluster)
 
     def carry(self, statements: Sequence[Statement]) -> Steps[None]:
         """Settle every statement. One that was surely not carried out may be sent again.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Final, cast
 
 from holdfast.errors import UsageError
-from holdfast.verify.engines.options import EngineOptions
+from holdfast.verify.engines.options import EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
 
 _HERE: Final = "holdfast.verify.engines.topologies"
@@ -38,3 +39,16 @@ def open_topology(options: EngineOptions) -> Engine:
         raise UsageError("power, clock and port are for one engine, not for a topology of several")
     module, _, found = known[name].partition(":")
     return cast("Engine", getattr(importlib.import_module(module), found)(options))
+
+
+def find_topologies(engines: Sequence[Found]) -> Iterator[Found]:
+    """Those whose engine is here; a module may say in `missing()` how to get what it needs besides."""
+    for kind, known in TOPOLOGIES.items():
+        version = next((one.version for one in engines if one.kind == kind and one.version), None)
+        for name, place in known.items():
+            module = place.partition(":")[0]
+            if version is None or find_spec(module) is None:
+                continue
+            missing = getattr(importlib.import_module(module), "missing", lambda: "")()
+            how = f"holdfast check {kind} --topology {name}"
+            yield Found(f"{kind}-{name}", "local", None if missing else version, how, missing)

@@ -28,10 +28,10 @@ MIGRATE_TIMEOUT_MS: Final = "5000"
 
 
 class RedisReplicatedCluster(RedisTopology):
-    """Six nodes on three machines: the primary of a shard and its replica never share one."""
+    """Six nodes, each on a machine of its own: where two primaries share one, its loss ends the cluster."""
 
     topology = "cluster"
-    members_each = 2
+    machines = 2 * NODES
 
     def __init__(self, options: EngineOptions) -> None:
         super().__init__(options)
@@ -116,8 +116,8 @@ class RedisReplicatedCluster(RedisTopology):
         for at, member in enumerate(self.members):
             member.start()
             if self.network is not None:
-                self.network.serve(at % self.machines, member.port)
-                self.network.serve(at % self.machines, member.port + member.bus_offset)
+                self.network.serve(at, member.port)
+                self.network.serve(at, member.port + member.bus_offset)
         for at, member in enumerate(self.members):
             if at < NODES:
                 mine = range(_first_slot(at), _first_slot(at + 1))
@@ -132,9 +132,8 @@ class RedisReplicatedCluster(RedisTopology):
             START_TIMEOUT_S,
             POLL_S,
         )
-        for at, replica in enumerate(self.members[NODES:]):
-            # On the next machine: one that is lost takes no whole shard with it.
-            replica.call("CLUSTER", "REPLICATE", self.members[(at + 1) % NODES].node_id())
+        for primary, replica in zip(self.members, self.members[NODES:], strict=False):
+            replica.call("CLUSTER", "REPLICATE", primary.node_id())
 
     def _missing(self) -> Iterator[str]:
         told = list(self._told())

@@ -82,15 +82,14 @@ class RedisTopology(Block):
     """None: every member has its own."""
     topology = ""
     machines = 3
-    """How many can be cut off, each with what runs on it."""
-    members_each = 1
+    """One for each member: each can be cut off, with what runs on it."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.kind, self.config, self._options = options.kind, options.config, options
         self.network = Network(self.machines) if options.partitions else None
         hosts = self.network.hosts if self.network else [HOST] * self.machines
         own = self._of_member(options)
-        self.members = [RedisMember(own, host) for host in hosts * self.members_each]
+        self.members = [RedisMember(own, host) for host in hosts]
         self._is_formed = False
 
     @staticmethod
@@ -204,7 +203,7 @@ class RedisTopology(Block):
 
     def partition(self, member: Any, *, from_: str = "members") -> Evidence:
         """Cut this member off from other members, from clients, or from all."""
-        return self._cuttable().cut(self.members.index(member) % self.machines, from_)
+        return self._cuttable().cut(self.members.index(member), from_)
 
     def heal(self) -> Evidence:
         """Let all bytes pass again."""
