@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from dataclasses import dataclass, field
@@ -54,10 +53,9 @@ class Load:
         if self.failure is not None:
             raise self.failure
 
-    def longest_wait_s(self, since_s: float) -> float:
-        """The longest time from one ack to the next, of those since then."""
-        at_s = [since_s, *(at for at in self.at_s if at > since_s)]
-        return max(b - a for a, b in itertools.pairwise(at_s))
+    def first_ack_s(self, after_s: float) -> float:
+        """When the first ack after that came."""
+        return next(at_s for at_s in self.at_s if at_s > after_s)
 
     def _run(self) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Final, cast
 
 from holdfast.errors import UsageError
@@ -46,9 +45,12 @@ def find_topologies(engines: Sequence[Found]) -> Iterator[Found]:
     for kind, known in TOPOLOGIES.items():
         version = next((one.version for one in engines if one.kind == kind and one.version), None)
         for name, place in known.items():
-            module = place.partition(":")[0]
-            if version is None or find_spec(module) is None:
+            if version is None:
                 continue
-            missing = getattr(importlib.import_module(module), "missing", lambda: "")()
+            try:
+                module = importlib.import_module(place.partition(":")[0])
+            except ModuleNotFoundError:  # of a later release
+                continue
+            missing = getattr(module, "missing", lambda: "")()
             how = f"holdfast check {kind} --topology {name}"
             yield Found(f"{kind}-{name}", "local", None if missing else version, how, missing)
