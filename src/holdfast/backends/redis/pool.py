@@ -164,15 +164,17 @@ class Pool:
             return max(
                 (len(to) for server, to in self._shards(slots) if server == link.server), default=0
             )
-        if self._view is None or time.monotonic() - self._view[0] > RECHECK_S:
+        view = self._view  # another thread may forget it at any moment
+        if view is None or time.monotonic() - view[0] > RECHECK_S:
             yield from self._find_primary()
-        if self._view is None or self._view[1] != link.server:
+            view = self._view
+        if view is None or view[1] != link.server:
             self.doubt()
             raise EngineUnreachable(
                 f"{link.server} is no longer the primary; nothing was written. Try again",
                 backend=BACKEND,
             )
-        return self._view[2]
+        return view[2]
 
     def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
         """Found out once for every start of an engine."""
@@ -234,7 +236,7 @@ class Pool:
         """Of what sentinels say, the newest: one that is cut off from the others may not know it."""
         name = self.address.service.encode()
         questions = [(b"SENTINEL", b"MASTER", name), (b"SENTINEL", b"REPLICAS", name)]
-        told: list[tuple[int, Server, int]] = []
+        views: list[tuple[int, Server, int]] = []
         failed: HoldfastError | None = None
         for server in self.address.seeds:
             try:
@@ -248,14 +250,14 @@ class Pool:
             if isinstance(said, Exception):
                 failed = mapped(said, "connect", writes=False)
             else:
-                told.append(said)
+                views.append(said)
         most = len(self.address.seeds) // 2 + 1
-        if len(told) < (most if self.address.require >= Durability.REPLICA else 1):
-            raise sentinels.too_few(self.address, len(told), failed) from failed
-        epoch, self._primary, _ = max(told, key=lambda said: said[0])
+        if len(views) < (most if self.address.require >= Durability.REPLICA else 1):
+            raise sentinels.too_few(self.address, len(views), failed) from failed
+        epoch, primary, _ = max(views, key=lambda said: said[0])
         # The most cautious count: a replica that one of them still counts on may be chosen.
-        replicas = max(count for at, _, count in told if at == epoch)
-        self._view = time.monotonic(), self._primary, replicas
+        replicas = max(count for at, _, count in views if at == epoch)
+        self._primary, self._view = primary, (time.monotonic(), primary, replicas)
 
     def _find_slots(self) -> Steps[None]:
         known = [server for server in self._idle if server not in self.address.seeds]

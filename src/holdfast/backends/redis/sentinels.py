@@ -19,27 +19,27 @@ def understood(answers: Sequence[Any]) -> tuple[int, Server, int] | Exception:
     for answer in answers:
         if isinstance(answer, Exception):
             return answer
-    told, replicas = _pairs(answers[0]), [_pairs(one) for one in answers[1]]
+    view, replicas = _pairs(answers[0]), [_pairs(one) for one in answers[1]]
     count = sum(_may_be_promoted(one) for one in replicas)
-    return int(told["config-epoch"]), Server(told["ip"], int(told["port"])), count
+    return int(view["config-epoch"]), Server(view["ip"], int(view["port"])), count
 
 
-def too_few(address: Address, told: int, failed: HoldfastError | None) -> HoldfastError:
+def too_few(address: Address, answered: int, failed: HoldfastError | None) -> HoldfastError:
     """Fewer than most sentinels answered: the others may have chosen another primary."""
     if isinstance(failed, Refused):
         return failed
     return EngineUnreachable(
-        f"{told} of {len(address.seeds)} sentinels named a primary of the service "
+        f"{answered} of {len(address.seeds)} sentinels named a primary of the service "
         f"{address.service!r}, too few to know it; nothing was written ({failed})",
         backend=BACKEND,
     )
 
 
-def _may_be_promoted(told: Mapping[str, str]) -> bool:
-    if any(word in told["flags"] for word in _OUT):
+def _may_be_promoted(view: Mapping[str, str]) -> bool:
+    if any(word in view["flags"] for word in _OUT):
         return False
-    away_ms = int(told.get("master-link-down-time", "0"))
-    return away_ms <= _DOWN_TIMES * int(told.get("down-after-milliseconds", "30000"))
+    away_ms = int(view.get("master-link-down-time", "0"))
+    return away_ms <= _DOWN_TIMES * int(view.get("down-after-milliseconds", "30000"))
 
 
 def _pairs(words: Sequence[bytes]) -> dict[str, str]:

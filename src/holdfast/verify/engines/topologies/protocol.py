@@ -1,7 +1,7 @@
 """What several engines that are one service can do besides: change their primary, be cut apart.
 
 A topology is an `Engine` to everybody who only wants to write and read: it has one URL, which stays
-good whoever is primary. `isinstance(engine, Topology)` asks for the rest.
+good whichever member is primary. `isinstance(engine, Topology)` asks for the rest.
 """
 
 from __future__ import annotations

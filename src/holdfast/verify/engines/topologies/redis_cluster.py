@@ -64,7 +64,7 @@ class RedisReplicatedCluster(RedisTopology):
 
     def epoch(self) -> int:
         """The newest epoch that a member knows."""
-        return max(int(told["cluster_current_epoch"]) for _, told in self._told())
+        return max(int(view["cluster_current_epoch"]) for _, view in self._views())
 
     def owner(self, slot: int) -> RedisMember | None:
         """Who serves a slot by the word of most members; None while no majority agrees."""
@@ -136,11 +136,11 @@ class RedisReplicatedCluster(RedisTopology):
             replica.call("CLUSTER", "REPLICATE", primary.node_id())
 
     def _missing(self) -> Iterator[str]:
-        told = list(self._told())
-        if len(told) < len(self.members):
+        views = list(self._views())
+        if len(views) < len(self.members):
             yield "a member does not answer"
             return
-        for member, info in told:
+        for member, info in views:
             if info["cluster_state"] != "ok":
                 yield f"{member.port} says that the cluster is not whole"
         yield from lagging(self.members)
@@ -175,10 +175,10 @@ class RedisReplicatedCluster(RedisTopology):
         replica.call("CLUSTER", "FAILOVER")
 
     def _is_ok(self) -> bool:
-        whole = sum(told["cluster_state"] == "ok" for _, told in self._told())
+        whole = sum(view["cluster_state"] == "ok" for _, view in self._views())
         return whole > len(self.members) // 2
 
-    def _told(self) -> Iterator[tuple[RedisMember, dict[str, str]]]:
+    def _views(self) -> Iterator[tuple[RedisMember, dict[str, str]]]:
         """What each member that answers says of the cluster."""
         for member in self.members:
             with contextlib.suppress(OSError):

@@ -70,8 +70,8 @@ class RedisMember(RedisEngine):
         if not self.bus_offset:
             return ["--replica-announce-ip", self.machine, "--replica-announce-port", port]
         bus = str(self.port + self.bus_offset)
-        told = ["--cluster-announce-ip", self.machine, "--cluster-announce-port", port]
-        return [*told, "--cluster-announce-bus-port", bus]
+        words = ["--cluster-announce-ip", self.machine, "--cluster-announce-port", port]
+        return [*words, "--cluster-announce-bus-port", bus]
 
 
 class RedisTopology(Block):
@@ -100,7 +100,7 @@ class RedisTopology(Block):
 
     @property
     def url(self) -> str:
-        """Where the service is found, whoever is primary."""
+        """Where the service is found, whichever member is primary."""
         raise NotImplementedError
 
     def primary(self) -> RedisMember:
@@ -262,6 +262,6 @@ def ask(port: int, *words: str, password: str) -> Any:
 def lagging(members: Sequence[RedisMember]) -> Iterator[str]:
     """Which replicas are not connected to their primary, in words."""
     for one in members:
-        told = one.replication()
-        if told["role"] != "master" and told.get("master_link_status") != "up":
+        info = one.replication()
+        if info["role"] != "master" and info.get("master_link_status") != "up":
             yield f"{one.port} does not follow yet"

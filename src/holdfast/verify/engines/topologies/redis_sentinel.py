@@ -132,7 +132,7 @@ class RedisSentinel(RedisTopology):
 
     def epoch(self) -> int:
         """The configuration epoch of the service: the newest that a sentinel knows."""
-        return max(int(told["config-epoch"]) for told in self._told())
+        return max(int(view["config-epoch"]) for view in self._views())
 
     def _processes(self) -> list[RedisEngine]:
         return [*self.members, *self.sentinels]
@@ -169,10 +169,10 @@ class RedisSentinel(RedisTopology):
         wanted = len(self.members) - 1
         if int(named.replication()["connected_slaves"]) < wanted:
             yield "the primary misses a replica"
-        told = self._told()
-        if len(told) < len(self.sentinels):
+        views = self._views()
+        if len(views) < len(self.sentinels):
             yield "a sentinel does not answer"
-        for sentinel, seen in zip(self.sentinels, told, strict=False):
+        for sentinel, seen in zip(self.sentinels, views, strict=False):
             if self.at(int(seen["port"])) is not named:
                 yield f"sentinel {sentinel.port} names another primary"
             if seen["num-other-sentinels"] != str(len(self.sentinels) - 1):
@@ -197,27 +197,27 @@ class RedisSentinel(RedisTopology):
 
     def _agreed(self) -> RedisMember | None:
         """The primary by the word of a majority of sentinels."""
-        votes = [int(told["port"]) for told in self._told()]
+        votes = [int(view["port"]) for view in self._views()]
         named = max(votes, key=votes.count, default=0)
         return self.at(named) if votes.count(named) >= QUORUM else None
 
-    def _told(self) -> list[dict[str, str]]:
+    def _views(self) -> list[dict[str, str]]:
         """What each sentinel that answers says of the service."""
-        told = []
+        views = []
         for sentinel in self.sentinels:
             with contextlib.suppress(OSError):
                 if sentinel.pid is not None:
                     words = ("SENTINEL", "MASTER", SERVICE)
-                    told.append(_pairs(ask(sentinel.port, *words, password=sentinel.password)))
-        return told
+                    views.append(_pairs(ask(sentinel.port, *words, password=sentinel.password)))
+        return views
 
     def _replicas(self, sentinel: Sentinel) -> list[dict[str, str]]:
         words = ("SENTINEL", "REPLICAS", SERVICE)
         return [_pairs(one) for one in ask(sentinel.port, *words, password=sentinel.password)]
 
 
-def _is_down(told: dict[str, str]) -> bool:
-    return any(word in told["flags"] for word in _DOWN) or told["master-link-status"] != "ok"
+def _is_down(view: dict[str, str]) -> bool:
+    return any(word in view["flags"] for word in _DOWN) or view["master-link-status"] != "ok"
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

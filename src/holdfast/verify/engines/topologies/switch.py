@@ -99,10 +99,10 @@ async def main(hosts: list[str]) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():
         try:
-            told = await switch.answer(json.loads(line))
+            answer = await switch.answer(json.loads(line))
         except OSError as error:
-            told = {"error": str(error)}
-        sys.stdout.write(json.dumps(told) + "\n")
+            answer = {"error": str(error)}
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
