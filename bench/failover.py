@@ -13,14 +13,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tests.redis.failovers import Load, stored
 
 from bench.figure import Figure
 from holdfast import Durability, StorageWarning
 from holdfast.errors import FaultNotProven
-from holdfast.verify.engines import start_engine
+from holdfast.verify.engines import Topology, start_engine
 from holdfast.verify.proof import await_true
 
 ROUNDS = 5
@@ -71,7 +71,7 @@ def _measured(setup: Setup, fault: str, strike: Callable[[Any], float]) -> Figur
         ) as engine,
         contextlib.ExitStack() as stack,
     ):
-        loads = [Load(engine.url, setup.require, f"w{n}.") for n in range(WRITERS)]
+        loads = [Load(engine.url, setup.require, f"w{n}.", pace_s=0) for n in range(WRITERS)]
         for load in loads:
             stack.enter_context(load)
         took, waits = [], []
@@ -80,7 +80,7 @@ def _measured(setup: Setup, fault: str, strike: Callable[[Any], float]) -> Figur
                 load.until_more(BEFORE)
             seconds = strike(engine)
             ended_s = time.monotonic()
-            engine.rejoin()
+            cast("Topology", engine).rejoin()
             for load in loads:
                 load.until_more(BEFORE)
             took.append(seconds)

@@ -341,9 +341,10 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
 @shared.json_option
 def engines(provider: str | None, *, json_to: Path | None) -> None:
     """Show the real engines found here, and how to get the others."""
-    from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.engines import find_engines, topologies  # noqa: PLC0415 - as above
 
-    terminal.show_engines(find_engines(provider), json_to)
+    found = find_engines(provider)
+    terminal.show_engines([*found, *topologies.find_topologies(found)], json_to)
 
 
 @main.command()

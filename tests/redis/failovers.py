@@ -23,6 +23,8 @@ class Load:
     url: str
     require: Durability = Durability.REPLICA
     name: str = "m"
+    pace_s: float = 0.005
+    """Between two appends: the processor is for the engines."""
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     levels: set[Durability] = field(default_factory=set)
     at_s: list[float] = field(default_factory=list)
@@ -30,7 +32,7 @@ class Load:
 
     def __post_init__(self) -> None:
         self._grown = threading.Condition()
-        self._over = False
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -38,7 +40,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over = True
+        self._over.set()
         self._thread.join(WITHIN_S)
         assert not self._thread.is_alive()
 
@@ -61,14 +63,14 @@ class Load:
         try:
             with holdfast.connect(self.url, require=self.require) as store:
                 number = 0
-                while not self._over:
+                while not self._over.wait(self.pace_s):
                     self._append(store, f"s{number % SESSIONS}", f"{self.name}{number}")
                     number += 1
         except BaseException as error:  # noqa: BLE001 - told to the test
             self.failure = error
 
     def _append(self, store: Any, session: str, text: str) -> None:
-        while not self._over:
+        while not self._over.is_set():
             try:
                 ack = store.append(session, Message("user", text), key=text)
             except HoldfastError:

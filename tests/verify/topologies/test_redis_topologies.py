@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli import main
 from holdfast.errors import UsageError
+from holdfast.model import Durability
 from holdfast.pytest_plugin import EngineFactory
+from holdfast.verify.check import CheckOptions, check
 from holdfast.verify.engines import Reshardable, Topology, start_engine
+from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import await_true
 
 TOPOLOGIES = ("sentinel", "cluster")
@@ -92,3 +98,43 @@ def test_what_a_topology_cannot_be_is_refused() -> None:
         pytest.raises(UsageError, match="partitions=True"),
     ):
         engine.partition(engine.primary())  # type: ignore[attr-defined]
+
+
+def test_the_command_shows_what_can_be_started() -> None:
+    shown = CliRunner().invoke(main, ["engines", "--provider", "local", "--json", "-"])
+    found = {one["kind"]: one["version"] for one in json.loads(shown.output)}
+    assert found["redis-sentinel"] == found["redis-cluster"] is not None
+    assert {"valkey-sentinel", "valkey-cluster"} <= found.keys()
+
+
+def test_a_check_names_its_topology_and_holds_acks_to_a_replica() -> None:
+    options = CheckOptions(target="redis", topology="sentinel", seed=1)
+    assert options.required is Durability.REPLICA
+    assert "--topology sentinel" in options.command
+    assert (
+        CheckOptions(target="redis", topology="sentinel", require="DISK").required
+        is Durability.DISK
+    )
+    with pytest.raises(UsageError, match="--topology"):
+        check(CheckOptions(target="sqlite:///here.db", topology="sentinel"), _Silent())
+
+
+class _Silent:
+    def say(self, words: str) -> None:
+        """Nobody listens."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """Nobody listens."""
+
+
+def test_our_store_is_kept_where_its_primary_is_handed_over() -> None:
+    """With `WAIT 1` it lost a twentieth of what it had acknowledged."""
+    faults = ("failover", "switchover")
+    options = CheckOptions(
+        target="redis", topology="sentinel", seed=1, faults=faults, promises=("durable",), time_s=6
+    )
+    result = check(options, _Silent())
+    assert result.promises["durable"].verdict is Verdict.KEPT, result.promises["durable"].because
+    assert result.tested_to == "REPLICA"
+    assert result.counts["lost"] == 0
+    assert all(result.faults[name].landed for name in faults)

@@ -36,8 +36,11 @@ def too_few(address: Address, answered: int, failed: HoldfastError | None) -> Ho
 
 
 def _may_be_promoted(view: Mapping[str, str]) -> bool:
-    if any(word in view["flags"] for word in _OUT):
-        return False
+    unasked = view.get("master-host") == "?" and view.get("role-reported") == "slave"
+    if unasked or any(word in view["flags"] for word in _OUT):
+        return (
+            False  # of one that was not asked yet a sentinel knows nothing, and does not choose it
+        )
     away_ms = int(view.get("master-link-down-time", "0"))
     return away_ms <= _DOWN_TIMES * int(view.get("down-after-milliseconds", "30000"))
 

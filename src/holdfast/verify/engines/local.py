@@ -9,7 +9,7 @@ from holdfast.errors import UsageError
 from holdfast.verify.engines.binaries import find_local
 from holdfast.verify.engines.options import KINDS, EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
-from holdfast.verify.engines.topologies import find_topologies, open_topology
+from holdfast.verify.engines.topologies import open_topology
 
 _CLASSES: Final = {
     "redis": "holdfast.verify.engines.redis:RedisEngine",
@@ -33,6 +33,5 @@ def open_engine(options: EngineOptions) -> Engine:
 
 
 def find_engines() -> list[Found]:
-    """What is installed here, with the topologies of it, and the command for what is not."""
-    found = find_local(KINDS)
-    return [*found, *find_topologies(found)]
+    """What is installed here, and the command for what is not."""
+    return find_local(KINDS)

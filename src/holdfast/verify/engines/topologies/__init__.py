@@ -43,7 +43,8 @@ def open_topology(options: EngineOptions) -> Engine:
 def find_topologies(engines: Sequence[Found]) -> Iterator[Found]:
     """Those whose engine is here; a module may say in `missing()` how to get what it needs besides."""
     for kind, known in TOPOLOGIES.items():
-        version = next((one.version for one in engines if one.kind == kind and one.version), None)
+        here = [one.version for one in engines if (one.kind, one.provider) == (kind, "local")]
+        version = next((one for one in here if one), None)
         for name, place in known.items():
             if version is None:
                 continue
