@@ -151,3 +151,36 @@ def _lists(store: Any) -> bool:
         return bool(store.sessions())
     except HoldfastError:
         return False
+
+
+def test_a_primary_that_a_replica_has_left_is_not_read(patient: Any) -> None:
+    """The one that left may become the primary, and what is shown here would be gone."""
+    primary = patient.primary()
+    held = next(one for one in patient.members if one is not primary)
+    url = f"{patient.url}&{SHORT}"
+    with pytest.warns(holdfast.StorageWarning):
+        careless = holdfast.connect(url, require=Durability.DISK)
+    with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "everywhere"))
+        held.pause()
+        try:
+            primary.call("CLIENT", "KILL", "TYPE", "replica")
+            assert await_true(lambda: primary.replication()["connected_slaves"] == "1", 30)
+            careless.append("s", Message("user", "not everywhere"))
+            assert await_true(lambda: "is not asked" in _refusal(store), 30)
+        finally:
+            held.resume()
+        assert await_true(lambda: _shown(store) == ["everywhere", "not everywhere"], 30)
+
+
+def _refusal(store: Any) -> str:
+    with pytest.raises(EngineUnreachable) as refusal:
+        store.history("s")
+    return str(refusal.value)
+
+
+def _shown(store: Any) -> list[Any]:
+    try:
+        return [one.content for one in store.history("s")]
+    except EngineUnreachable:
+        return []

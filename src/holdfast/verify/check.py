@@ -43,6 +43,7 @@ from holdfast.verify.result import (
 )
 from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.base import OF_SEVERAL
 from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
@@ -102,8 +103,10 @@ class CheckOptions:
 
     @property
     def wanted_faults(self) -> tuple[str, ...]:
-        """Those to cause: all that can be, or the named ones."""
-        return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
+        """Those to cause: all that can be on so many engines, or the named ones."""
+        if "all" not in self.faults:
+            return tuple(f for f in self.faults if f != "none")
+        return tuple(f for f in FAULTS if self.topology or f not in OF_SEVERAL)
 
     @property
     def scale(self) -> float:

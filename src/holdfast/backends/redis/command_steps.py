@@ -16,7 +16,13 @@ from typing import Any, Final
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.cleaning import clean
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
-from holdfast.backends.redis.durability import Assessment, changed, decide
+from holdfast.backends.redis.durability import (
+    Assessment,
+    changed,
+    decide,
+    online_replicas,
+    parse_info,
+)
 from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.listing import Listing
@@ -52,6 +58,7 @@ ATTEMPTS_MAX: Final = 5
 TRYAGAIN_MAX: Final = 3
 REST_S: Final = 0.01
 """A session is on its way from one node to another for about as long as one MIGRATE takes."""
+ONLINE: Final = pack([b"INFO", b"replication"])
 UNSURE_REST_S: Final = 0.05
 """Between two tries to learn what became of a write, while another primary is chosen."""
 STAGE_RECORDS: Final = 1000
@@ -179,9 +186,11 @@ class Engine:
                 _settle_all([one for one in statements if one.unsure is None], error)
             return
         assessment = link.assessment
-        if assessment is None or (writes and assessment.durability < self.address.require):
+        low = assessment is None or assessment.durability < self.address.require
+        if assessment is None or (low and (writes or assessment.unread)):
             yield from self.pool.give_back(link)
-            _settle_all([one for one in statements if one.unsure is None], self._too_low(link))
+            error = self._too_low(link) if writes else _not_confirmed(link)
+            _settle_all([one for one in statements if one.unsure is None], error)
             return
         split = self.pool.is_cluster
         packed = [
@@ -189,9 +198,12 @@ class Engine:
         ]
         waits = self._waits(assessment, link, writes=writes)
         checks = [link.recheck] if writes and assessment.durability and link.recheck else []
-        words = [*(frame for frames in packed for frame in frames), *waits, *checks]
+        counts = [ONLINE] if assessment.wait_replicas else []
+        words = [*(frame for frames in packed for frame in frames), *waits, *counts, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
-        if any(isinstance(reply, Lost) for reply in replies):
+        at = len(words) - len(checks)
+        joined = yield from self._joined(link, assessment, replies[at - len(counts) : at])
+        if any(isinstance(reply, Lost) for reply in [*replies, *joined]):
             yield Shut(link)
             self.pool.doubt()
         else:
@@ -204,10 +216,28 @@ class Engine:
             reply = statement.answer(replies[at : at + len(frames)])
             self._answer(statement, reply, assessment, last=last)
             at += len(frames)
-        short = _shortfall(replies[at : at + len(waits)], assessment.wait_replicas)
+        short = _shortfall([*replies[at : at + len(waits)], *joined], assessment.wait_replicas)
         if short is not None:
             self.pool.doubt()  # it may be a primary no longer, without knowing it
         _hold_to(statements, short or weaker)
+
+    def _joined(
+        self, link: Link, assessment: Assessment, counted: Sequence[Any]
+    ) -> Steps[list[Any]]:
+        """What a replica says of it that has come since the engine was looked at: it may be chosen, too."""
+        if not counted or isinstance(counted[0], Exception):
+            return list(counted)
+        online = online_replicas(parse_info(counted[0]))
+        if online <= assessment.wait_replicas:
+            return []
+        link.checked_s = 0.0
+        [confirmed] = yield from talk(link, self._wait_for(online), 1)
+        all_of_them = isinstance(confirmed, int) and confirmed >= online
+        return [assessment.wait_replicas if all_of_them else 0]
+
+    def _wait_for(self, replicas: int) -> bytes:
+        timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
+        return pack([b"WAIT", b"%d" % replicas, timeout_ms])
 
     def _assessment_now(
         self, link: Link, assessment: Assessment, replies: Sequence[Any]
@@ -253,7 +283,7 @@ class Engine:
         if assessment.wait_replicas:
             if link.fence and not writes:
                 waits.append(link.fence)
-            waits.append(pack([b"WAIT", b"%d" % assessment.wait_replicas, timeout_ms]))
+            waits.append(self._wait_for(assessment.wait_replicas))
         if assessment.wait_disk and writes:
             waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
         return waits
@@ -312,6 +342,15 @@ def _settle(statement: Statement, reply: Any, durability: Durability) -> None:
     except HoldfastError as error:
         error.operation = error.operation or statement.operation
         statement.settle(error=error)
+
+
+def _not_confirmed(link: Link) -> EngineUnreachable:
+    weakness = link.assessment.weakness if link.assessment else "nothing is known of it"
+    return EngineUnreachable(
+        f"{link.server} is not asked: what it shows could be gone after a failover, because {weakness}. "
+        "Nothing was written. Try again",
+        backend=BACKEND,
+    )
 
 
 def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:

@@ -83,6 +83,8 @@ class Assessment:
     """So many replicas have to confirm: each that may become the primary, whichever is chosen."""
     weakness: str = ""
     risk: str | None = None
+    unread: bool = False
+    """Whether a read may show what is on no replica, although one may become the primary."""
 
 
 QUESTIONS: Final[tuple[tuple[bytes, ...], ...]] = (
@@ -168,7 +170,7 @@ def decide(seen: Seen, require: Durability, stated: Durability | None) -> Assess
 def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Assessment:
     if weakness:
         return Assessment(alone, weakness=weakness)
-    online, wanted = _online_replicas(seen.info or {}), max(seen.promotable, 1)
+    online, wanted = online_replicas(seen.info or {}), max(seen.promotable, 1)
     if online < wanted:
         missing = "no replica is connected to this engine. Start one (replicaof)"
         if online:
@@ -180,13 +182,14 @@ def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None
             Durability.DISK,
             wait_disk=alone < Durability.DISK,
             weakness=f"{missing}, or say require=Durability.DISK",
+            unread=seen.promotable > 0,
         )
     return Assessment(
         Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replicas=wanted, risk=risk
     )
 
 
-def _online_replicas(info: Mapping[str, str]) -> int:
+def online_replicas(info: Mapping[str, str]) -> int:
     """`slave0:ip=…,port=…,state=online,…`; one that is still being sent the data does not count."""
     return sum(
         name.startswith("slave") and ",state=online," in value for name, value in info.items()

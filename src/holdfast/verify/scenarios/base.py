@@ -31,10 +31,9 @@ TTL_ERROR_S: Final = 0.3
 TTL_S_LONG: Final = 600.0
 """What lives so long does not expire while a scenario is under way."""
 SEVERAL: Final = "of several engines failover, switchover and partition strike one"
-ON_SEVERAL: Final = (
-    *(None, "kill", "pause", "crash-at-line"),
-    *("failover", "switchover", "partition", "reshard"),
-)
+OF_SEVERAL: Final = ("failover", "switchover", "partition", "reshard")
+"""Faults that need several engines."""
+ON_SEVERAL: Final = (None, "kill", "pause", "crash-at-line", *OF_SEVERAL)
 """Faults that can be caused where the engine is several."""
 _UNTESTED: Final[Mapping[str, str]] = {
     "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
