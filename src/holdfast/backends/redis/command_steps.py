@@ -189,8 +189,8 @@ class Engine:
         low = assessment is None or assessment.durability < self.address.require
         if assessment is None or (low and (writes or assessment.unread)):
             yield from self.pool.give_back(link)
-            error = self._too_low(link) if writes else _not_confirmed(link)
-            _settle_all([one for one in statements if one.unsure is None], error)
+            why = self._too_low(link) if writes else _not_confirmed(link)
+            _settle_all([one for one in statements if one.unsure is None], why)
             return
         split = self.pool.is_cluster
         packed = [
