@@ -198,7 +198,8 @@ class Engine:
         ]
         waits = self._waits(assessment, link, writes=writes)
         checks = [link.recheck] if writes and assessment.durability and link.recheck else []
-        counts = [ONLINE] if assessment.wait_replicas else []
+        several = bool(assessment.wait_replicas) and self.pool.has_failover
+        counts = [ONLINE] if several else []
         words = [*(frame for frames in packed for frame in frames), *waits, *counts, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
         at = len(words) - len(checks)
@@ -275,12 +276,12 @@ class Engine:
     def _waits(self, assessment: Assessment, link: Link, *, writes: bool) -> list[bytes]:
         """What is to be waited for after writes, for all of them at once.
 
-        A read waits for replicas as well: what it shows must not be gone after a failover, and an
+        Where a replica may become the primary, a read waits as well: what it shows must not be gone after a failover, and an
         engine that was deposed without knowing it finds no replica to confirm.
         """
         timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
-        if assessment.wait_replicas:
+        if assessment.wait_replicas and (writes or self.pool.has_failover):
             if link.fence and not writes:
                 waits.append(link.fence)
             waits.append(self._wait_for(assessment.wait_replicas))
@@ -382,9 +383,9 @@ def _shortfall(waits: Sequence[Any], replicas: int) -> str | None:
         if isinstance(wait, Exception):
             return f"waiting for its disk or replica failed ({wait})"
         if isinstance(wait, int) and wait < replicas:
-            return f"{wait} of {replicas} replicas confirmed in time"
+            return f"its replicas did not confirm in time ({wait} of {replicas} replicas did)"
         if isinstance(wait, list) and wait[0] == 0:
-            return "its disk did not confirm in time"
+            return "its disk or replica did not confirm in time"
     return None
 
 
