@@ -392,9 +392,7 @@ def _engine(options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher
     kind = names.kind_of(options.target, options.engine)
     if kind is None:
         if options.config or options.engine_version or options.topology:
-            raise UsageError(
-                "--config, --engine-version and --topology are for an engine that we start"
-            )
+            raise UsageError("--config, --engine-version, --topology: for an engine that we start")
         return None
     watcher.say(f"starting {kind}")
     return stack.enter_context(
@@ -413,8 +411,9 @@ def _spec(
 ) -> names.TargetSpec:
     if engine is not None:
         # On several engines an ack is worth nothing before another has it, so ours waits for that.
-        waits = options.topology is not None and options.required is Durability.REPLICA
-        require = "REPLICA" if waits else "MEMORY"
+        require = (
+            "REPLICA" if options.topology and options.required >= Durability.REPLICA else "MEMORY"
+        )
         return names.TargetSpec(options.target, engine=names.view_of(engine), require=require)
     if "://" not in options.target:
         return names.TargetSpec(options.target)
