@@ -74,6 +74,11 @@ for command in cli_store.COMMANDS:
 @click.option("--config", shell_complete=offer.configs, help="The engine's, such as aof-everysec.")
 @shared.engine_option
 @click.option("--engine-version", help="Its version, such as 7.")
+@click.option(
+    "--topology",
+    shell_complete=offer.topologies,
+    help="Several engines that are one service: sentinel or cluster, standby or patroni.",
+)
 @click.option("--seed", type=int, help="The same seed makes the same plan. Otherwise a new one.")
 @click.option(
     "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."
@@ -336,9 +341,10 @@ def chat(ctx: click.Context, /, **asked: Any) -> None:
 @shared.json_option
 def engines(provider: str | None, *, json_to: Path | None) -> None:
     """Show the real engines found here, and how to get the others."""
-    from holdfast.verify.engines import find_engines  # noqa: PLC0415 - the kit loads when used
+    from holdfast.verify.engines import find_engines, topologies  # noqa: PLC0415 - as above
 
-    terminal.show_engines(find_engines(provider), json_to)
+    found = find_engines(provider)
+    terminal.show_engines([*found, *topologies.find_topologies(found)], json_to)
 
 
 @main.command()

@@ -40,6 +40,14 @@ def configs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return _begun(dict.fromkeys(name for kind in kinds for name in CONFIGS[kind]), incomplete)
 
 
+def topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Topologies of any engine."""
+    from holdfast.verify.engines.topologies import NAMES  # noqa: PLC0415 - see above
+
+    del ctx, param
+    return _begun(NAMES, incomplete)
+
+
 def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Faults, as `--faults` takes them."""
     from holdfast.verify.check import FAULTS  # noqa: PLC0415 - see above

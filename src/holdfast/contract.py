@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from holdfast import operations, transfer
 from holdfast.commands import SUBLOGS, AsyncBackend, Backend, ExportSession
-from holdfast.errors import StoreClosed, StoredDataError
+from holdfast.errors import EngineUnreachable, StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
 from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
 from holdfast.runner import Index, execute
@@ -210,7 +210,7 @@ class Store(_StoreBase, LongTerm):
 
         Each session is written as it was at one instant. Damaged records, used keys and
         tombstones move too, so that what was forgotten stays forgotten. A session that cannot be
-        read as a whole is left out; after the last line, `Damaged` names those.
+        read as a whole is left out; after the last line, `Damaged` names those, or `EngineUnreachable`.
         """
         writer = transfer.Writer()
         yield writer.header()
@@ -219,8 +219,8 @@ class Store(_StoreBase, LongTerm):
                 self._check_open()
                 try:
                     copy = self._backend.execute(ExportSession(name))
-                except StoredDataError as error:
-                    writer.leave_out(name, error)
+                except (StoredDataError, EngineUnreachable) as error:
+                    writer.leave_out(name, error, self._backend)
                 else:
                     yield from writer.session(name, copy)
         yield writer.trailer()
@@ -386,8 +386,8 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
                 self._check_open()
                 try:
                     copy = await execute(ExportSession(name), self._backend)
-                except StoredDataError as error:
-                    writer.leave_out(name, error)
+                except (StoredDataError, EngineUnreachable) as error:
+                    writer.leave_out(name, error, self._backend)
                     continue
                 for line in writer.session(name, copy):
                     yield line

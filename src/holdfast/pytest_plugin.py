@@ -34,7 +34,8 @@ MARKERS = {
 }
 
 EngineFactory = Callable[..., Any]
-"""`(config=…, version=…, settings=…, storage=…, port=…, power=…) -> Engine`, started; closed after the test."""
+"""`(config=…, version=…, settings=…, storage=…, port=…, power=…, topology=…) -> Engine`, started; closed after
+the test."""
 
 _opened_key = pytest.StashKey[list[list[Any]]]()
 _left_out_key = pytest.StashKey[Counter[str]]()
@@ -165,7 +166,9 @@ def _factory_of(kind: str) -> Any:
     def factory(engine_factory: EngineFactory) -> EngineFactory:
         return functools.partial(engine_factory, kind)
 
-    factory.__doc__ = f"Starts {kind} as wanted: config, version, settings, storage, port, power."
+    factory.__doc__ = (
+        f"Starts {kind} as wanted: config, version, settings, storage, port, power, topology."
+    )
     return pytest.fixture(name=f"{kind}_engine_factory")(factory)
 
 

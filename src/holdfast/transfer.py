@@ -24,7 +24,14 @@ from holdfast import limits
 from holdfast import transfer_checks as checks
 from holdfast.codec import is_too_deep, json_bytes, json_value
 from holdfast.commands import MEMORIES, SUMMARIES, Copy
-from holdfast.errors import Damaged, FormatTooNew, HoldfastError, StoredDataError, UsageError
+from holdfast.errors import (
+    Damaged,
+    EngineUnreachable,
+    FormatTooNew,
+    HoldfastError,
+    StoredDataError,
+    UsageError,
+)
 from holdfast.model import Loaded, SessionState
 from holdfast.transfer_checks import Begun
 
@@ -48,7 +55,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._sessions = 0
-        self._left_out: list[tuple[bytes, StoredDataError]] = []
+        self._left_out: list[tuple[bytes, HoldfastError]] = []
 
     def header(self) -> str:
         """The first line."""
@@ -82,17 +89,27 @@ class Writer:
         """The last line: without it a file has been cut short."""
         return _line({"end": True, "sessions": self._sessions})
 
-    def leave_out(self, name: bytes, error: StoredDataError) -> None:
-        """Go on without a session that cannot be read; `finish` names it."""
+    def leave_out(self, name: bytes, error: HoldfastError, backend: object) -> None:
+        """Go on without a session that cannot be read; `finish` names it.
+
+        One that cannot be reached is left out where the others are on other nodes.
+        """
+        if isinstance(error, EngineUnreachable) and not getattr(backend, "is_sharded", False):
+            raise error
         self._left_out.append((name, error))
 
     def finish(self) -> None:
-        """After the last line: raise `Damaged` if a session is missing from the export."""
+        """After the last line: raise `Damaged` if a session is missing from the export.
+
+        `EngineUnreachable` where none of those is damaged: they may be there the next time.
+        """
         if not self._left_out:
             return
+        damaged = any(isinstance(error, StoredDataError) for _, error in self._left_out)
+        kind = Damaged if damaged else EngineUnreachable
         named = [f"{_shown(name)} ({error})" for name, error in self._left_out[:NAMED_MAX]]
         more = len(self._left_out) - len(named)
-        raise Damaged(
+        raise kind(
             f"{len(self._left_out)} session(s) could not be read and are not in the export, which is "
             f"complete otherwise: {'; '.join(named)}{f'; and {more} more' if more else ''}",
             operation="export",

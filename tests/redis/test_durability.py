@@ -258,13 +258,13 @@ def test_a_wrong_password_is_refused_and_never_repeated(
         (Seen(EVERYSEC, {}, Waitaof.TRUE), DISK, Assessment(DISK, wait_disk=True)),
         (Seen(EVERYSEC, {}, Waitaof.TRUE), PROCESS, Assessment(DISK, wait_disk=True)),
         (Seen(None, {}, Waitaof.TRUE), DISK, Assessment(DISK, wait_disk=True)),
-        (Seen(ALWAYS, ONLINE), REPLICA, Assessment(REPLICA, wait_replica=True)),
+        (Seen(ALWAYS, ONLINE), REPLICA, Assessment(REPLICA, wait_replicas=1)),
         (
             Seen(
                 EVERYSEC, {"slave0": "ip=a,port=1,state=wait_bgsave,lag=0", **ONLINE}, Waitaof.TRUE
             ),
             REPLICA,
-            Assessment(REPLICA, wait_disk=True, wait_replica=True),
+            Assessment(REPLICA, wait_disk=True, wait_replicas=1),
         ),
     ],
 )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from holdfast.errors import EngineFailed, UsageError, VerifyError
-from holdfast.model import Durability
 from holdfast.verify.check import CheckOptions, Watcher, machine
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
@@ -76,7 +75,7 @@ def make_card(options: CheckOptions, watcher: Watcher) -> CheckResult:
     if not faults:
         raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
     rounds = max(ROUNDS_MIN, round(ROUNDS * options.scale))
-    require = Durability[options.require]
+    require = options.required
     rows: list[Row] = []
     versions: dict[str, str | None] = {}
     for subject in subjects:

@@ -43,6 +43,7 @@ from holdfast.verify.result import (
 )
 from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.base import OF_SEVERAL
 from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
@@ -73,8 +74,10 @@ class CheckOptions:
     faults: tuple[str, ...] = ("all",)
     promises: tuple[str, ...] = PROMISES
     time_s: float = TIME_S
-    require: str = "DISK"
-    """The level that every ack is held to."""
+    require: str = ""
+    """The level that every ack is held to; empty is DISK, and REPLICA where there are several engines."""
+    topology: str | None = None
+    """Several engines that are one service, such as `sentinel`, instead of one engine."""
     all_configs: bool = False
     """Not one configuration and every promise, but every configuration and `durable`."""
 
@@ -87,7 +90,7 @@ class CheckOptions:
             raise UsageError(
                 f"no fault {wrong[0]!r}{did_you_mean(wrong[0], FAULTS)}; there are: {_known()}"
             )
-        if self.require not in Durability.__members__:
+        if self.require and self.require not in Durability.__members__:
             raise UsageError(
                 f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
             )
@@ -95,9 +98,17 @@ class CheckOptions:
             raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
 
     @property
+    def required(self) -> Durability:
+        """The level that every ack is held to."""
+        alone = Durability.DISK if self.topology is None else Durability.REPLICA
+        return Durability[self.require] if self.require else alone
+
+    @property
     def wanted_faults(self) -> tuple[str, ...]:
-        """Those to cause: all that can be, or the named ones."""
-        return FAULTS if "all" in self.faults else tuple(f for f in self.faults if f != "none")
+        """Those to cause: all that can be on so many engines, or the named ones."""
+        if "all" not in self.faults:
+            return tuple(f for f in self.faults if f != "none")
+        return tuple(f for f in FAULTS if self.topology or f not in OF_SEVERAL)
 
     @property
     def limit_s(self) -> float:
@@ -124,7 +135,8 @@ class CheckOptions:
             ("--engine-version", self.engine_version),
             ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
             ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
-            ("--require", None if self.require == "DISK" else self.require),
+            ("--topology", self.topology),
+            ("--require", None if self.require in ("", "DISK") else self.require),
             ("--time", None if self.time_s == TIME_S else f"{self.time_s:g}"),
             ("--seed", str(self.seed)),
         ):
@@ -162,7 +174,7 @@ def check(options: CheckOptions, watcher: Watcher) -> CheckResult:
             scale=options.scale,
             about={"name": "", "not_claimed": {}},
             say=watcher.say,
-            require=Durability[options.require],
+            require=options.required,
             named=options.faults,
         )
         run = _Run(options, context, watcher)
@@ -262,7 +274,7 @@ class _Run:
             self.stopped = f"time limit reached ({self.options.limit_s:g} s); raise --time"
         if self.stopped is not None:
             return
-        reason = scenario.reason_not(self.context)
+        reason = self.context.reason_not(scenario)
         if reason is not None:
             self._not_run(scenario, reason)
             return
@@ -371,6 +383,7 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
             "version": engine.version,
             "config": engine.config,
             "provider": engine.provider,
+            "topology": engine.topology,
             "settings": dict(CONFIGS.get(engine.kind, {}).get(engine.config, {})),
         },
         "store": context.spec.maker,
@@ -383,12 +396,18 @@ def _engine(options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher
     """The engine of this target, started; None where the target brings its own."""
     kind = names.kind_of(options.target, options.engine)
     if kind is None:
-        if options.config is not None or options.engine_version is not None:
-            raise UsageError("--config and --engine-version are for an engine that we start")
+        if options.config or options.engine_version or options.topology:
+            raise UsageError("--config, --engine-version, --topology: for an engine that we start")
         return None
     watcher.say(f"starting {kind}")
     return stack.enter_context(
-        start_engine(kind, config=options.config, version=options.engine_version, storage="disk")
+        start_engine(
+            kind,
+            config=options.config,
+            version=options.engine_version,
+            storage="disk",
+            topology=options.topology,
+        )
     )
 
 
@@ -396,7 +415,11 @@ def _spec(
     options: CheckOptions, engine: Engine | None, stack: contextlib.ExitStack
 ) -> names.TargetSpec:
     if engine is not None:
-        return names.TargetSpec(options.target, engine=names.view_of(engine))
+        # On several engines an ack is worth nothing before another has it, so ours waits for that.
+        require = (
+            "REPLICA" if options.topology and options.required >= Durability.REPLICA else "MEMORY"
+        )
+        return names.TargetSpec(options.target, engine=names.view_of(engine), require=require)
     if "://" not in options.target:
         return names.TargetSpec(options.target)
     url, namespace = guest.move_in(options.target, stack)

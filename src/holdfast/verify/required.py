@@ -115,8 +115,8 @@ def _why_not_caused(
     context: ScenarioContext, findings: Sequence[Finding], fault: str, *, asked: bool
 ) -> tuple[str, str]:
     """Why the fault was not caused, and what to do so that it is."""
-    if fault == "failover":
-        return "this release causes none", "fail over by hand"
+    if fault == "failover" and context.spec.engine is not None and not context.spec.engine.topology:
+        return "there is one engine only", "give --topology, with more than one"
     if not asked:
         return "it was not asked for", f"add {fault} to --faults"
     missed = [f.because for f in findings if f.not_landed and _BY_NAME[f.scenario].fault == fault]

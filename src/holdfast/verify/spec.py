@@ -37,6 +37,8 @@ class EngineView(Block):
     url: str = field(repr=False)
     version: str
     data_dir: Path | None
+    topology: str | None = None
+    """Several engines that are one service: by which name; None is one engine."""
 
     def start(self) -> Self:
         """It runs already."""
@@ -66,6 +68,8 @@ class TargetSpec:
     """For our own stores: the time to live that they are opened with."""
     use_async: bool = False
     """For our own stores: through their async API."""
+    require: str = "MEMORY"
+    """For our own stores: what each ack has to be on before it is given."""
     data: str | None = None
     """The name under which a store without an engine finds its files, wherever they are now."""
 
@@ -126,7 +130,13 @@ class TargetSpec:
 def view_of(engine: Engine) -> EngineView:
     """What a client process may know of an engine."""
     return EngineView(
-        engine.kind, engine.provider, engine.config, engine.url, engine.version, engine.data_dir
+        engine.kind,
+        engine.provider,
+        engine.config,
+        engine.url,
+        engine.version,
+        engine.data_dir,
+        getattr(engine, "topology", None),
     )
 
 
@@ -176,7 +186,7 @@ def _holdfast(spec: TargetSpec) -> Target:
         return connect(
             spec.url,
             namespace=spec.namespace,
-            require=Durability.MEMORY,
+            require=Durability[spec.require],
             ttl_s=spec.ttl_s,
             embedder=embedder,
         )

@@ -4,6 +4,7 @@ redis://user:password@host:6379/0        rediss:// with TLS, valkey:// the same
 unix:///run/redis/redis.sock?db=0
 redis+cluster://host:7000,host:7001      plain redis:// finds out by itself, too
 redis+sentinel://host:26379,host:26379/service/0
+                                         ?sentinel_auth=yes: the sentinels want the same password
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PORT: Final = 6379
 SENTINEL_PORT: Final = 26_379
 TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 SECONDS: Final = ("connect_timeout_s", "reply_timeout_s", "pool_timeout_s")
-KNOWN: Final = ("db", "durability", "connections_max", *SECONDS, *TLS_OPTIONS)
+KNOWN: Final = ("db", "durability", "connections_max", "sentinel_auth", *SECONDS, *TLS_OPTIONS)
 SCHEMES: Final = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 
 
@@ -47,6 +48,8 @@ class Address:
     cluster: bool = False
     service: str = ""
     """The name that sentinels know the primary by; empty without them."""
+    sentinel_auth: bool = False
+    """Whether sentinels are given the user name and password as well."""
     db: int = 0
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
@@ -135,6 +138,8 @@ def _options(url: SplitResult) -> dict[str, Any]:
             found[name] = _whole(name, value)
         elif name == "durability":
             found["stated"] = _durability(value)
+        elif name == "sentinel_auth":
+            found[name] = _yes("sentinel_auth", value)
         else:
             raise UsageError(f"redis does not know the option {name}; it knows {', '.join(KNOWN)}")
     return found | {"tls_options": tuple(tls)}
@@ -155,6 +160,12 @@ def _whole(name: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= 100_000:  # noqa: PLR2004
         raise UsageError(f"{name} must be a whole number from {least}, not {value!r}")
     return int(value)
+
+
+def _yes(name: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise UsageError(f"{name} is yes or no, not {value!r}")
+    return value == "yes"
 
 
 def _durability(value: str) -> Durability:

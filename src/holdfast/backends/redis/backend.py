@@ -52,6 +52,8 @@ class RedisSetup:
     _address: Address
     _assessments: Sequence[Assessment]
     _may_promote = False
+    is_sharded = False
+    """Whether sessions are on several nodes, of which some may be reached and others not."""
     _closed = False
 
     def weakness(self, require: Durability) -> str:  # noqa: ARG002 - the assessment knows what was asked
@@ -73,6 +75,7 @@ class RedisSetup:
     def _note_assessments(self, shared: Shared, assessments: Sequence[Assessment]) -> None:
         self._assessments = assessments
         self._may_promote = shared.engine.pool.may_promote
+        self.is_sharded = shared.engine.pool.is_cluster
         self.durability = min(assessment.durability for assessment in assessments)
 
     def _group_for(self, statement: Statement, shared: Shared) -> GroupCommit:
@@ -83,7 +86,7 @@ class RedisSetup:
         if group is None:
             # Where a group waits for a disk or a replica, the next one is sent meanwhile.
             waits = any(
-                assessment.wait_disk or assessment.wait_replica for assessment in self._assessments
+                assessment.wait_disk or assessment.wait_replicas for assessment in self._assessments
             )
             group = GroupCommit(
                 backend=BACKEND,

@@ -7,14 +7,22 @@ it, one WAITAOF or WAIT that serves them all.
 from __future__ import annotations
 
 import copy
+import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.cleaning import clean
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
-from holdfast.backends.redis.durability import Assessment, changed, decide
+from holdfast.backends.redis.durability import (
+    Assessment,
+    changed,
+    decide,
+    online_replicas,
+    parse_info,
+)
 from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import Keys
 from holdfast.backends.redis.listing import Listing
@@ -50,6 +58,9 @@ ATTEMPTS_MAX: Final = 5
 TRYAGAIN_MAX: Final = 3
 REST_S: Final = 0.01
 """A session is on its way from one node to another for about as long as one MIGRATE takes."""
+ONLINE: Final = pack([b"INFO", b"replication"])
+UNSURE_REST_S: Final = 0.05
+"""Between two tries to learn what became of a write, while another primary is chosen."""
 STAGE_RECORDS: Final = 1000
 STAGE_BYTES: Final = 4 * 1024 * 1024
 STAGE_TTL_MS: Final = 600_000
@@ -64,19 +75,28 @@ class Engine:
         self.address = address
         self.keys = Keys(address.namespace)
         self.pool = Pool(address)
-        self._listing = Listing(self.keys, self.carry)
+        self._listing = Listing(self.keys, self.carry, lambda: self.pool.is_cluster)
 
     def carry(self, statements: Sequence[Statement]) -> Steps[None]:
-        """Settle every statement. One that was surely not carried out may be sent again."""
-        for attempt in range(ATTEMPTS_MAX):
+        """Settle every statement. One that was surely not carried out may be sent again.
+
+        One with a key of which that is unknown is sent again until another primary has answered.
+        """
+        until_s = time.monotonic() + self.address.reply_timeout_s
+        for attempt in itertools.count():
             todo = [statement for statement in statements if not statement.settled]
-            if not todo:
-                return
+            unsure = [statement for statement in todo if statement.unsure is not None]
+            if not todo or (attempt >= ATTEMPTS_MAX and not unsure):
+                break
+            if unsure and time.monotonic() > until_s:
+                break
+            if unsure:
+                yield Rest(UNSURE_REST_S)
             try:
                 by_server = yield from self._by_server(todo)
             except HoldfastError as error:
-                _settle_all(todo, error)
-                return
+                _settle_all([one for one in todo if one.unsure is None], error)
+                continue
             for server, some in by_server.items():
                 yield from self._exchange(server, some, last=attempt > 0)
             yield from self._index([statement for statement in todo if statement.indexed is None])
@@ -163,22 +183,28 @@ class Engine:
         except HoldfastError as error:
             self.pool.doubt()
             if last or not self.pool.has_failover or isinstance(error, Refused):
-                _settle_all(statements, error)
+                _settle_all([one for one in statements if one.unsure is None], error)
             return
         assessment = link.assessment
-        if assessment is None or (writes and assessment.durability < self.address.require):
+        low = assessment is None or assessment.durability < self.address.require
+        if assessment is None or (low and (writes or assessment.unread)):
             yield from self.pool.give_back(link)
-            _settle_all(statements, self._too_low(link))
+            why = self._too_low(link) if writes else _not_confirmed(link)
+            _settle_all([one for one in statements if one.unsure is None], why)
             return
         split = self.pool.is_cluster
         packed = [
             [pack(frame) for frame in statement.frames(split=split)] for statement in statements
         ]
-        waits = self._waits(assessment) if writes else []
+        waits = self._waits(assessment, link, writes=writes)
         checks = [link.recheck] if writes and assessment.durability and link.recheck else []
-        words = [*(frame for frames in packed for frame in frames), *waits, *checks]
+        several = bool(assessment.wait_replicas) and self.pool.has_failover
+        counts = [ONLINE] if several else []
+        words = [*(frame for frames in packed for frame in frames), *waits, *counts, *checks]
         replies = yield from talk(link, b"".join(words), len(words))
-        if any(isinstance(reply, Lost) for reply in replies):
+        at = len(words) - len(checks)
+        joined = yield from self._joined(link, assessment, replies[at - len(counts) : at])
+        if any(isinstance(reply, Lost) for reply in [*replies, *joined]):
             yield Shut(link)
             self.pool.doubt()
         else:
@@ -191,7 +217,28 @@ class Engine:
             reply = statement.answer(replies[at : at + len(frames)])
             self._answer(statement, reply, assessment, last=last)
             at += len(frames)
-        _hold_to(statements, _shortfall(replies[at : at + len(waits)]) or weaker)
+        short = _shortfall([*replies[at : at + len(waits)], *joined], assessment.wait_replicas)
+        if short is not None:
+            self.pool.doubt()  # it may be a primary no longer, without knowing it
+        _hold_to(statements, short or weaker)
+
+    def _joined(
+        self, link: Link, assessment: Assessment, counted: Sequence[Any]
+    ) -> Steps[list[Any]]:
+        """What a replica says of it that has come since the engine was looked at: it may be chosen, too."""
+        if not counted or isinstance(counted[0], Exception):
+            return list(counted)
+        online = online_replicas(parse_info(counted[0]))
+        if online <= assessment.wait_replicas:
+            return []
+        link.checked_s = 0.0
+        [confirmed] = yield from talk(link, self._wait_for(online), 1)
+        all_of_them = isinstance(confirmed, int) and confirmed >= online
+        return [assessment.wait_replicas if all_of_them else 0]
+
+    def _wait_for(self, replicas: int) -> bytes:
+        timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
+        return pack([b"WAIT", b"%d" % replicas, timeout_ms])
 
     def _assessment_now(
         self, link: Link, assessment: Assessment, replies: Sequence[Any]
@@ -226,13 +273,19 @@ class Engine:
             backend=BACKEND,
         )
 
-    def _waits(self, assessment: Assessment) -> list[bytes]:
-        """What is to be waited for after writes, for all of them at once."""
+    def _waits(self, assessment: Assessment, link: Link, *, writes: bool) -> list[bytes]:
+        """What is to be waited for after writes, for all of them at once.
+
+        Where a replica may become the primary, a read waits as well: what it shows must not be gone after a failover, and an
+        engine that was deposed without knowing it finds no replica to confirm.
+        """
         timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
-        if assessment.wait_replica:
-            waits.append(pack([b"WAIT", b"1", timeout_ms]))
-        if assessment.wait_disk:
+        if assessment.wait_replicas and (writes or self.pool.has_failover):
+            if link.fence and not writes:
+                waits.append(link.fence)
+            waits.append(self._wait_for(assessment.wait_replicas))
+        if assessment.wait_disk and writes:
             waits.append(pack([b"WAITAOF", b"1", b"0", timeout_ms]))
         return waits
 
@@ -266,7 +319,12 @@ class Engine:
         elif isinstance(error, Lost) and not statement.writes and not last:
             return  # reading twice does no harm
         else:
-            statement.settle(error=mapped(error, statement.operation, writes=statement.writes))
+            said = mapped(error, statement.operation, writes=statement.writes)
+            again = statement.repeatable and self.pool.may_promote
+            if again and (isinstance(said, OutcomeUnknown) or statement.unsure is not None):
+                statement.unsure = statement.unsure or said
+            else:
+                statement.settle(error=said)
 
     def _index(self, statements: Sequence[Statement]) -> Steps[None]:
         """Write names into the index that their sessions are to be found in it, before those are."""
@@ -287,12 +345,30 @@ def _settle(statement: Statement, reply: Any, durability: Durability) -> None:
         statement.settle(error=error)
 
 
+def _not_confirmed(link: Link) -> EngineUnreachable:
+    weakness = link.assessment.weakness if link.assessment else "nothing is known of it"
+    return EngineUnreachable(
+        f"{link.server} is not asked: what it shows could be gone after a failover, because {weakness}. "
+        "Nothing was written. Try again",
+        backend=BACKEND,
+    )
+
+
 def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:
-    """Take back the acks of writes that no disk or replica has confirmed."""
+    """Take back the acks of writes, and what was read, that no disk or replica has confirmed."""
     if shortfall is None:
         return
     for statement in statements:
-        if statement.writes and statement.settled and statement.error is None:
+        if not statement.settled or statement.error is not None:
+            continue
+        if not statement.writes:
+            statement.error = EngineUnreachable(
+                f"the engine answered, but {shortfall}: what it showed may be old, or gone after a "
+                "failover. Nothing was written. Try again",
+                operation=statement.operation,
+                backend=BACKEND,
+            )
+        else:
             statement.error = OutcomeUnknown(
                 f"the engine has the write in memory, but {shortfall}. It may or may not survive: "
                 "retry it with the same key",
@@ -301,19 +377,22 @@ def _hold_to(statements: Sequence[Statement], shortfall: str | None) -> None:
             )
 
 
-def _shortfall(waits: Sequence[Any]) -> str | None:
+def _shortfall(waits: Sequence[Any], replicas: int) -> str | None:
     """Why what was waited for did not come about: no disk or no replica has confirmed in time."""
     for wait in waits:
         if isinstance(wait, Exception):
             return f"waiting for its disk or replica failed ({wait})"
-        if wait == 0 or (isinstance(wait, list) and wait[0] == 0):
+        if isinstance(wait, int) and wait < replicas:
+            return f"its replicas did not confirm in time ({wait} of {replicas} replicas did)"
+        if isinstance(wait, list) and wait[0] == 0:
             return "its disk or replica did not confirm in time"
     return None
 
 
 def _settle_all(statements: Sequence[Statement], error: HoldfastError) -> None:
+    """With this error, or with what was unknown before it: that stays unknown."""
     for statement in statements:
-        own = copy.copy(error)
+        own = copy.copy(statement.unsure or error)
         own.operation = statement.operation
         statement.settle(error=own)
 

@@ -35,14 +35,14 @@ class Link:
     """One connection to one engine; `assessment` is what that engine was last seen to keep."""
 
     __slots__ = (
-        "assessment", "checked_s", "connection", "has_waitaof", "recheck", "seen", "server", "unchanged",
+        "assessment", "checked_s", "connection", "fence", "has_waitaof", "recheck", "seen", "server", "unchanged",
     )  # fmt: skip
 
     def __init__(self, server: Server, connection: Any) -> None:
         self.server, self.connection = server, connection
         self.assessment: Assessment | None = None
         self.seen = Seen(None, None)
-        self.recheck = b""
+        self.recheck = self.fence = b""
         self.unchanged: Any = None
         self.checked_s = 0.0
         self.has_waitaof = False
@@ -112,8 +112,10 @@ def arguments(address: Address, ask: Open) -> dict[str, Any]:
         "health_check_interval": 0,
         "protocol": 2,
     }
+    if not ask.sentinel or address.sentinel_auth:
+        common |= {"username": address.username, "password": address.password}
     if not ask.sentinel:
-        common |= {"username": address.username, "password": address.password, "db": address.db}
+        common["db"] = address.db
     if ask.server.path:
         return common | {"path": ask.server.path}
     tls = dict(address.tls_options) if address.tls else {}

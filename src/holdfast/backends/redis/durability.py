@@ -16,6 +16,8 @@ CONFIG_NAMES: Final = (
     b"maxmemory-policy",
 )
 KEEPS: Final = "noeviction"
+WAITS_FOR_WRITES_VERSION: Final = (7, 2)
+"""From here on WAIT waits for what its own connection has written; before, for all that it has seen."""
 MANY_NAMES_VERSION: Final = 7
 """From here on CONFIG GET takes several names, and looks for no pattern where there is none."""
 
@@ -67,6 +69,8 @@ class Seen:
     config: Mapping[str, str] | None
     info: Mapping[str, str] | None
     waitaof: Waitaof = Waitaof.NONE
+    promotable: int = 0
+    """How many replicas may become the primary by what the coordinator knows; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,12 @@ class Assessment:
 
     durability: Durability
     wait_disk: bool = False
-    wait_replica: bool = False
+    wait_replicas: int = 0
+    """So many replicas have to confirm: each that may become the primary, whichever is chosen."""
     weakness: str = ""
     risk: str | None = None
+    unread: bool = False
+    """Whether a read may show what is on no replica, although one may become the primary."""
 
 
 QUESTIONS: Final[tuple[tuple[bytes, ...], ...]] = (
@@ -107,10 +114,15 @@ def recheck(seen: Seen) -> tuple[bytes, ...]:
     """What to ask beside each write: the settings without which an ack is worth nothing."""
     if seen.config is None:
         return ()
-    version = (seen.info or {}).get("redis_version", "").partition(".")[0]
-    if version.isdigit() and int(version) >= MANY_NAMES_VERSION:
+    if version_of(seen.info or {}) >= (MANY_NAMES_VERSION,):
         return (b"CONFIG", b"GET", b"appendonly", b"appendfsync")
     return (b"CONFIG", b"GET", b"append*")
+
+
+def version_of(info: Mapping[str, str]) -> tuple[int, ...]:
+    """The version of Redis that an engine speaks as: Valkey says 7.2."""
+    parts = info.get("redis_version", "").split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def changed(seen: Seen, reply: Any) -> Seen | None:
@@ -158,19 +170,26 @@ def decide(seen: Seen, require: Durability, stated: Durability | None) -> Assess
 def _with_replica(seen: Seen, alone: Durability, weakness: str, risk: str | None) -> Assessment:
     if weakness:
         return Assessment(alone, weakness=weakness)
-    if not _online_replicas(seen.info or {}):
+    online, wanted = online_replicas(seen.info or {}), max(seen.promotable, 1)
+    if online < wanted:
+        missing = "no replica is connected to this engine. Start one (replicaof)"
+        if online:
+            missing = (
+                f"{online} of the {wanted} replicas that may become the primary follow this engine: "
+                "a failover to another would lose the write. Wait until they do"
+            )
         return Assessment(
             Durability.DISK,
             wait_disk=alone < Durability.DISK,
-            weakness="no replica is connected to this engine. Start one (replicaof), or say "
-            "require=Durability.DISK",
+            weakness=f"{missing}, or say require=Durability.DISK",
+            unread=seen.promotable > 0,
         )
     return Assessment(
-        Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replica=True, risk=risk
+        Durability.REPLICA, wait_disk=alone < Durability.DISK, wait_replicas=wanted, risk=risk
     )
 
 
-def _online_replicas(info: Mapping[str, str]) -> int:
+def online_replicas(info: Mapping[str, str]) -> int:
     """`slave0:ip=…,port=…,state=online,…`; one that is still being sent the data does not count."""
     return sum(
         name.startswith("slave") and ",state=online," in value for name, value in info.items()

@@ -25,6 +25,7 @@ from holdfast.backends.redis.statements import (
     statement_for,
 )
 from holdfast.commands import Names, StatSession
+from holdfast.errors import EngineUnreachable
 from holdfast.model import Durability, SessionState
 
 PAGE: Final = 500
@@ -35,8 +36,13 @@ DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 class Listing:
     """The names of one namespace."""
 
-    def __init__(self, keys: Keys, carry: Callable[[Sequence[Statement]], Steps[None]]) -> None:
-        self._keys, self._carry = keys, carry
+    def __init__(
+        self,
+        keys: Keys,
+        carry: Callable[[Sequence[Statement]], Steps[None]],
+        is_sharded: Callable[[], bool],
+    ) -> None:
+        self._keys, self._carry, self._is_sharded = keys, carry, is_sharded
 
     def names(self, command: Names) -> Steps[list[bytes]]:
         """A page of session names: those alive, or with `gone` all that ever were."""
@@ -87,11 +93,18 @@ class Listing:
     def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
         asked = {name: self._state_statement(name) for name in names}
         yield from self._carry(list(asked.values()))
-        found = {name: statement.outcome() for name, statement in asked.items()}
+        found = {name: self._reached(statement) for name, statement in asked.items()}
         looks = {n: statement_for(StatSession(n), self._keys) for n in names if found[n] == DOUBT}
         yield from self._carry(list(looks.values()))
-        found |= {name: look.outcome().state for name, look in looks.items()}
+        found |= {name: self._reached(look, "state") for name, look in looks.items()}
         return {name: SessionState(state) for name, state in found.items()}
+
+    def _reached(self, statement: Statement, field: str = "") -> Any:
+        """A state; of a session whose node cannot be reached, that it is not known to be gone."""
+        if self._is_sharded() and isinstance(statement.error, EngineUnreachable):
+            return SessionState.LIVE
+        found = statement.outcome()
+        return getattr(found, field) if field else found
 
     def _unlist(self, names: Sequence[bytes]) -> Steps[None]:
         """Let names of dead sessions go, so that the next listing need not look at them.

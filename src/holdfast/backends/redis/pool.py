@@ -6,11 +6,11 @@ Everything here yields `Ask`s and never waits itself, so the sync and the async 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.backends.redis import durability
+from holdfast.backends.redis import durability, sentinels
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Fresh, Link, Open, Shut, Steps, talk
 from holdfast.backends.redis.durability import Assessment, Seen, Waitaof
@@ -41,6 +41,8 @@ class Pool:
         self._primary: Server | None = None
         self._closed = False
         self._worth: dict[tuple[Server, str], Waitaof] = {}
+        self._view: tuple[float, Server, int] | None = None
+        """When sentinels were last asked, the primary that they named, and how many may replace it."""
 
     @property
     def has_failover(self) -> bool:
@@ -68,7 +70,7 @@ class Pool:
     def doubt(self) -> None:
         """Forget the way: the primary does not answer, or is no longer one."""
         if self.has_failover:
-            self._slots = self._primary = None
+            self._slots = self._primary = self._view = None
 
     def prepare(self) -> Steps[list[Assessment]]:
         """Find the way, and what every primary keeps."""
@@ -141,6 +143,8 @@ class Pool:
         seen = durability.seen_from(replies)
         self._check_role(link, seen.info or {})
         require, stated = self.address.require, self.address.stated
+        if require >= Durability.REPLICA and self.has_failover:
+            seen = replace(seen, promotable=(yield from self._promotable(link)))
         link.assessment = durability.decide(seen, require, stated)
         if link.assessment.durability < require and link.has_waitaof:
             waitaof = yield from self._worth_of_waitaof(link, seen)
@@ -148,6 +152,29 @@ class Pool:
             link.assessment = durability.decide(seen, require, stated)
         link.seen, link.checked_s = seen, time.monotonic()
         link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
+        # Where WAIT waits for the connection's own writes, a read needs one before it.
+        alone = durability.version_of(seen.info or {}) < durability.WAITS_FOR_WRITES_VERSION
+        if link.assessment.wait_replicas and not alone and not link.fence:
+            link.fence = pack([b"SET", self._key_at(link.server), b"", b"PX", b"1000"])
+
+    def _promotable(self, link: Link) -> Steps[int]:
+        """How many replicas may take the place of this primary; an error if it is none any more."""
+        if self.is_cluster:
+            [slots] = yield from _ask(link, [(b"CLUSTER", b"SLOTS")])
+            return max(
+                (len(to) for server, to in self._shards(slots) if server == link.server), default=0
+            )
+        view = self._view  # another thread may forget it at any moment
+        if view is None or time.monotonic() - view[0] > RECHECK_S:
+            yield from self._find_primary()
+            view = self._view
+        if view is None or view[1] != link.server:
+            self.doubt()
+            raise EngineUnreachable(
+                f"{link.server} is no longer the primary; nothing was written. Try again",
+                backend=BACKEND,
+            )
+        return view[2]
 
     def _worth_of_waitaof(self, link: Link, seen: Seen) -> Steps[Waitaof]:
         """Found out once for every start of an engine."""
@@ -206,35 +233,55 @@ class Pool:
             self._primary = self.address.seeds[0]
 
     def _find_primary(self) -> Steps[None]:
-        words = (b"SENTINEL", b"get-master-addr-by-name", self.address.service.encode())
-        answer = yield from self._ask_any(self.address.seeds, words, sentinel=True)
-        if not answer:
-            raise EngineUnreachable(
-                f"no sentinel knows a primary of the service {self.address.service!r}; nothing was "
-                "written",
-                backend=BACKEND,
-            )
-        self._primary = Server(answer[0].decode(), int(answer[1]))
+        """Of what sentinels say, the newest: one that is cut off from the others may not know it."""
+        name = self.address.service.encode()
+        questions = [(b"SENTINEL", b"MASTER", name), (b"SENTINEL", b"REPLICAS", name)]
+        views: list[tuple[int, Server, int]] = []
+        failed: HoldfastError | None = None
+        for server in self.address.seeds:
+            try:
+                link = yield Open(server, sentinel=True)
+                answers = yield from _ask(link, questions)
+                yield Shut(link)
+            except HoldfastError as error:
+                failed = error
+                continue
+            said = sentinels.understood(answers)
+            if isinstance(said, Exception):
+                failed = mapped(said, "connect", writes=False)
+            else:
+                views.append(said)
+        most = len(self.address.seeds) // 2 + 1
+        if len(views) < (most if self.address.require >= Durability.REPLICA else 1):
+            raise sentinels.too_few(self.address, len(views), failed) from failed
+        epoch, primary, _ = max(views, key=lambda said: said[0])
+        # The most cautious count: a replica that one of them still counts on may be chosen.
+        replicas = max(count for at, _, count in views if at == epoch)
+        self._primary, self._view = primary, (time.monotonic(), primary, replicas)
 
     def _find_slots(self) -> Steps[None]:
         known = [server for server in self._idle if server not in self.address.seeds]
         answer = yield from self._ask_any((*self.address.seeds, *known), (b"CLUSTER", b"SLOTS"))
         slots: list[Server | None] = [None] * SLOTS
-        for first, last, (host, port, *_), *replicas in answer or ():
+        for (first, last, *_), (server, replicas) in zip(
+            answer or (), self._shards(answer or ()), strict=True
+        ):
             self.may_promote |= bool(replicas)
-            server = Server(host.decode() or self.address.seeds[0].host, int(port))
             slots[first : last + 1] = [server] * (last + 1 - first)
         self._slots = slots
 
-    def _ask_any(
-        self, servers: Sequence[Server], words: Sequence[bytes], *, sentinel: bool = False
-    ) -> Steps[Any]:
+    def _shards(self, answer: Any) -> Iterator[tuple[Server, Sequence[Any]]]:
+        """Of each range of slots the primary, and its replicas that have not failed."""
+        for _, _, (host, port, *_), *replicas in answer if isinstance(answer, list) else ():
+            yield Server(host.decode() or self.address.seeds[0].host, int(port)), replicas
+
+    def _ask_any(self, servers: Sequence[Server], words: Sequence[bytes]) -> Steps[Any]:
         """The first usable answer; if nobody has one, the last error."""
         failed: HoldfastError | None = None
         answer: Any = None
         for server in servers:
             try:
-                link = yield Open(server, sentinel=sentinel)
+                link = yield Open(server)
                 [answer] = yield from _ask(link, [words])
                 yield Shut(link)
             except HoldfastError as error:

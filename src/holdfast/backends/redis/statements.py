@@ -24,6 +24,7 @@ from holdfast.commands import (
     floor_of,
     sublogs_of,
 )
+from holdfast.errors import HoldfastError
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Extend, ReadPosition, Search
 
@@ -38,7 +39,8 @@ class Statement:
 
     __slots__ = (
         "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
-        "name", "operation", "parse", "plain", "result", "script", "server", "settled", "ticket", "tries", "writes",
+        "name", "operation", "parse", "plain", "repeatable", "result", "script", "server", "settled", "ticket", "tries",
+        "unsure", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +57,7 @@ class Statement:
         beside: list[bytes] | None = None,
         alone: Statement | None = None,
         declared: int | None = None,
+        repeatable: bool = False,
     ) -> None:
         self.operation, self.script, self.keys, self.args = operation, script, keys, args
         self.parse, self.writes = parse, writes
@@ -68,6 +71,9 @@ class Statement:
         # Of the keys, those that are named in a cluster: while its slot moves, a session with one that
         # is on neither node cannot be reached.
         self.declared = declared
+        # A second time it adds nothing: it has a key. So where its outcome is unknown it is sent again.
+        self.repeatable = repeatable
+        self.unsure: HoldfastError | None = None
         self.asking = self.plain = False
         self.tries = 0
         self.server: Any = None
@@ -163,6 +169,7 @@ def _append(command: Append, keys: Keys) -> Statement:
         name=command.session,
         index=keys.index,
         declared=WITHOUT_USED if command.key is None else None,
+        repeatable=command.key is not None,
     )
 
 

@@ -13,6 +13,7 @@ from holdfast.verify.engines.protocol import (
     Restartable,
 )
 from holdfast.verify.engines.providers import PROVIDERS, find_engines, open_engine, start_engine
+from holdfast.verify.engines.topologies.protocol import Reshardable, Topology
 from holdfast.verify.proof import Evidence
 
 __all__ = [
@@ -29,7 +30,9 @@ __all__ = [
     "PowerCuttable",
     "ReplicaEngine",
     "Replicable",
+    "Reshardable",
     "Restartable",
+    "Topology",
     "find_engines",
     "open_engine",
     "start_engine",

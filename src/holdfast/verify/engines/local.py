@@ -9,6 +9,7 @@ from holdfast.errors import UsageError
 from holdfast.verify.engines.binaries import find_local
 from holdfast.verify.engines.options import KINDS, EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
+from holdfast.verify.engines.topologies import open_topology
 
 _CLASSES: Final = {
     "redis": "holdfast.verify.engines.redis:RedisEngine",
@@ -22,6 +23,8 @@ _CLUSTER: Final = "holdfast.verify.engines.cluster:RedisCluster"
 
 def open_engine(options: EngineOptions) -> Engine:
     """An engine from a binary of this machine; `EngineMissing` where there is none."""
+    if options.topology is not None:
+        return open_topology(options)
     if options.clock and options.config == "cluster":
         raise UsageError("a cluster has several clocks, and clock=True moves one: start one node")
     place = _CLUSTER if options.config == "cluster" else _CLASSES[options.kind]

@@ -44,6 +44,10 @@ class EngineOptions:
     """The power of its directory, which it closes in the end; None where nobody cuts that."""
     clock: bool = False
     """Whether its clock can be moved: `engine.move_clock(by_s)`."""
+    topology: str | None = None
+    """Several engines that are one service, such as `sentinel`; None is one engine."""
+    partitions: bool = False
+    """Whether members of a topology can be cut off from one another."""
     password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """What a Redis or a container asks for; another engine beside it has the same."""
 

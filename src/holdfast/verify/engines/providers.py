@@ -68,12 +68,16 @@ def open_engine(
     instruments: Sequence[Instrument] = (),
     power: str | None = None,
     clock: bool = False,
+    topology: str | None = None,
+    partitions: bool = False,
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
         raise UsageError(f"no engine {kind!r}; there are: {', '.join(KINDS)}")
     if clock and _chosen(provider) != "local":
         raise UsageError("clock=True needs a process of this machine: use the provider local")
+    if topology is not None and _chosen(provider) != "local":
+        raise UsageError("a topology is made of processes of this machine: use the provider local")
     options = EngineOptions(
         kind=kind,
         config=config or DEFAULT_CONFIG[kind],
@@ -83,6 +87,8 @@ def open_engine(
         port=port,
         instruments=tuple(instruments),
         clock=clock,
+        topology=topology,
+        partitions=partitions,
     )
     supplier = load_provider(provider).open_engine
     return supplier(options) if power is None else _powered(options, supplier, power)
@@ -117,6 +123,8 @@ def start_engine(
     instruments: Sequence[Instrument] = (),
     power: str | None = None,
     clock: bool = False,
+    topology: str | None = None,
+    partitions: bool = False,
 ) -> Engine:
     """A real engine that answers. Close it, or use it in `with`: then nothing of it stays.
 
@@ -124,7 +132,9 @@ def start_engine(
     on top of it, `version` is a prefix such as `7`, `storage` is `memory`, `disk` or a
     directory in which the engine's own one is made. With `power` (`best`, `block`, `trace` or
     `shim`) its storage is one of which the power can be cut: `engine.power_cut()`. With `clock`
-    its time can be moved: `engine.move_clock(by_s)`.
+    its time can be moved: `engine.move_clock(by_s)`. With `topology` (`sentinel`, `cluster`, `standby`
+    or `patroni`) it is several engines that are one service (`Topology`); with `partitions` its members
+    can be cut off from one another.
     """
     engine = open_engine(
         kind,
@@ -137,6 +147,8 @@ def start_engine(
         instruments=instruments,
         power=power,
         clock=clock,
+        topology=topology,
+        partitions=partitions,
     )
     try:
         return engine.start()

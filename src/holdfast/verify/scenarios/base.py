@@ -30,6 +30,11 @@ TTL_ERROR_S: Final = 0.3
 """How far the engine's clock and ours may be apart, and how late it may look at it."""
 TTL_S_LONG: Final = 600.0
 """What lives so long does not expire while a scenario is under way."""
+SEVERAL: Final = "of several engines failover, switchover and partition strike one"
+OF_SEVERAL: Final = ("failover", "switchover", "partition", "reshard")
+"""Faults that need several engines."""
+ON_SEVERAL: Final = (None, "kill", "pause", "crash-at-line", *OF_SEVERAL)
+"""Faults that can be caused where the engine is several."""
 _UNTESTED: Final[Mapping[str, str]] = {
     "exactly-once": "no key was used twice: does append() take a `key`? Otherwise do not claim it",
     "forgotten": "no forget was acknowledged",
@@ -154,6 +159,14 @@ class ScenarioContext:
             started += clients.start(by_async, at_once=at_once, spec=spec, **job)
         return started
 
+    def reason_not(self, scenario: Scenario) -> str | None:
+        """Why a scenario cannot be run on this target, or None."""
+        engine = self.spec.engine
+        several = engine is not None and engine.topology is not None
+        if several and scenario.fault not in ON_SEVERAL:
+            return SEVERAL
+        return scenario.reason_not(self)
+
     def why_no_own_engine(self) -> str | None:
         """Why no second engine like the target's can be started here, or None."""
         engine = self.spec.engine
@@ -165,6 +178,8 @@ class ScenarioContext:
             )
         if engine.provider != "local":
             return f"the engine is from the provider {engine.provider}, not a local process"
+        if engine.topology is not None:
+            return SEVERAL
         return "a cluster is more than one engine" if engine.config == "cluster" else None
 
     def own_engine(self, **wanted: Any) -> tuple[Engine, TargetSpec]:

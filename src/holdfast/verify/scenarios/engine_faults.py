@@ -10,13 +10,14 @@ from urllib.parse import urlsplit
 from holdfast.errors import VerifyError
 from holdfast.model import Durability
 from holdfast.verify.engines.protocol import Engine, Killable, Pausable, Restartable
+from holdfast.verify.engines.topologies.protocol import Topology
 from holdfast.verify.faults.engine import kill, paused
 from holdfast.verify.faults.pressure import ConnectionsHeld
 from holdfast.verify.faults.proxy import Proxy
 from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import Evidence
 from holdfast.verify.result import Finding
-from holdfast.verify.scenarios.base import Outcome, Scenario, ScenarioContext
+from holdfast.verify.scenarios.base import SEVERAL, Outcome, Scenario, ScenarioContext
 from holdfast.verify.scenarios.outage import GONE, Outages
 from holdfast.verify.scenarios.reach import prove_connected
 from holdfast.verify.workload.client_pool import ClientPool
@@ -65,7 +66,10 @@ class EngineFault(Scenario):
         """It needs an engine of ours that has the power."""
         if context.spec.embedded:
             return NO_SERVER
-        return None if isinstance(context.engine, self.power) else NOT_MANAGED.format(self.verb)
+        if isinstance(context.engine, self.power):
+            return None
+        several = isinstance(context.engine, Topology)
+        return SEVERAL if several else NOT_MANAGED.format(self.verb)
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Several rounds, then the verdict."""

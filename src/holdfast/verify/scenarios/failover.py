@@ -1,0 +1,161 @@
+"""Faults upon one of several engines: its primary is lost, handed over, cut off; slots move."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from holdfast.errors import FaultNotProven
+from holdfast.model import Durability
+from holdfast.verify.engines.topologies.protocol import Reshardable, Topology
+from holdfast.verify.proof import Evidence, await_true
+from holdfast.verify.scenarios.base import Outcome, ScenarioContext
+from holdfast.verify.scenarios.engine_faults import Away, EngineFault
+from holdfast.verify.workload.client_pool import ClientPool
+
+ONE_ENGINE: Final = "there is one engine only: --topology starts several"
+CHANGE_TIMEOUT_S: Final = 60.0
+MORE: Final = 10
+"""So many appends are acknowledged by the new primary before the old one comes back."""
+
+
+class TopologyFault(EngineFault):
+    """Clients at work on several engines while one of them is struck."""
+
+    power: type = Topology
+    tests: tuple[str, ...] = ("durable", "atomic")
+    verb = "fail over"
+
+    def reason_not(self, context: ScenarioContext) -> str | None:
+        """It needs several engines, and acks that are to survive the loss of one."""
+        if not isinstance(context.engine, self.power):
+            return ONE_ENGINE
+        if context.require < Durability.REPLICA:
+            return f"--require {context.require.name}: a failover may lose what was acknowledged"
+        return None
+
+    def strike(
+        self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]
+    ) -> Away:
+        """Change the primary; let clients go on there, and then bring the old one back."""
+        engine = topology_of(context)
+        began_ns = time.monotonic_ns()
+        clients.watch(0)
+        in_flight = len(clients.in_flight())
+        evidence = self.change(engine)
+        ended_ns = time.monotonic_ns()
+        self.after(clients, met)
+        engine.rejoin()
+        return Away(began_ns, ended_ns, evidence, in_flight)
+
+    def change(self, engine: Topology) -> Evidence:
+        """What is done; returns when it is over."""
+        raise NotImplementedError
+
+    def after(self, clients: ClientPool, met: Callable[[], bool]) -> None:
+        """Before the old primary comes back."""
+        del met
+        clients.until_acknowledged(MORE)
+
+
+class Failover(TopologyFault):
+    """SIGKILL the primary under load; another member takes its place."""
+
+    name = "failover"
+    rank = 5
+    about = "the primary is ended by SIGKILL under load, and another member takes its place"
+    fault = "failover"
+    tests = ("durable", "atomic", "loud")
+    kept = "the primary lost under load"
+    rounds = 3
+    survived = Durability.REPLICA
+
+    def change(self, engine: Topology) -> Evidence:
+        """Who is primary afterwards is decided by the members."""
+        return engine.failover()
+
+    def after(self, clients: ClientPool, met: Callable[[], bool]) -> None:
+        """Clients must have met it, too."""
+        super().after(clients, met)
+        clients.until(met)
+
+
+class Switchover(TopologyFault):
+    """An operator makes another member primary, with the old one alive."""
+
+    name = "switchover"
+    about = "another member is made primary under load, as for maintenance"
+    fault = "switchover"
+    kept = "the primary changed under load"
+
+    def change(self, engine: Topology) -> Evidence:
+        """The old primary lives, and may not know at once."""
+        return engine.switchover()
+
+
+class Partition(TopologyFault):
+    """The primary is cut off from the other members, and clients still reach it."""
+
+    name = "partition"
+    about = "the primary is cut off from the other members, while clients still reach it"
+    fault = "partition"
+    kept = "the primary cut off under load"
+    rounds = 1
+
+    def run(self, context: ScenarioContext) -> Outcome:
+        """On engines of its own, between which a network of ours can be cut."""
+        like = topology_of(context)
+        engine, spec = context.own_engine(topology=like.topology, partitions=True)
+        with engine:
+            return super().run(replace(context, engine=engine, spec=spec))
+
+    def change(self, engine: Topology) -> Evidence:
+        """Cut it off until another is primary, for a while longer, and heal."""
+        old = engine.primary()
+        cut = engine.partition(old)
+        began = time.monotonic()
+        try:
+            if not await_true(lambda: _is_another(engine, old), CHANGE_TIMEOUT_S, 0.02):
+                raise FaultNotProven("partition: no other member became primary")
+            seconds = time.monotonic() - began
+            new = engine.primary()
+        finally:
+            healed = engine.heal()
+        facts = {"before": old.port, "after": new.port, "seconds": round(seconds, 3)}
+        words = f"{cut.seen}; primary was {old.port}, is {new.port} after {seconds:.2f} s; {healed.seen}"
+        return Evidence("partition", words, {**cut.facts, **healed.facts, **facts})
+
+
+class Reshard(TopologyFault):
+    """Slots of a cluster move from one primary to another under load."""
+
+    name = "reshard"
+    about = "sessions move from one primary to another under load"
+    fault = "reshard"
+    kept = "sessions moved under load"
+    power = Reshardable
+    rounds = 1
+
+    def reason_not(self, context: ScenarioContext) -> str | None:
+        """It needs shards."""
+        if isinstance(context.engine, Topology) and not isinstance(context.engine, Reshardable):
+            return f"a {context.engine.topology} has no slots to move"
+        return super().reason_not(context)
+
+    def change(self, engine: Topology) -> Evidence:
+        """Slots that have data."""
+        return cast("Reshardable", engine).reshard()
+
+
+def topology_of(context: ScenarioContext) -> Topology:
+    """The several engines of the target; `reason_not` has looked."""
+    return cast("Topology", context.engine)
+
+
+def _is_another(engine: Topology, old: Any) -> bool:
+    try:
+        return engine.primary() is not old
+    except FaultNotProven:
+        return False

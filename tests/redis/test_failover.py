@@ -1,0 +1,186 @@
+"""Acks at REPLICA on several engines: confirmed for each write, and there after any failover."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Durability, Message
+from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
+from holdfast.pytest_plugin import EngineFactory
+from holdfast.verify.proof import await_true
+from tests.contract.harness import AsyncApi
+from tests.redis.failovers import lose_primaries
+
+FAILOVERS = 5
+SHORT = "reply_timeout_s=1"
+
+
+@pytest.mark.parametrize("topology", ["sentinel", "cluster"])
+def test_no_ack_is_lost_in_five_failovers(
+    redis_engine_factory: EngineFactory, topology: str
+) -> None:
+    engine = redis_engine_factory(topology=topology)
+    load, wrong, seen = lose_primaries(engine, FAILOVERS)
+    assert wrong == []
+    assert load.levels == {Durability.REPLICA}
+    assert all(one.facts["before"] != one.facts["after"] for one in seen)
+
+
+@pytest.fixture
+def patient(redis_engine_factory: EngineFactory, request: pytest.FixtureRequest) -> Any:
+    """Sentinels that call nobody down for a minute, so that what is held stays held."""
+    kind = getattr(request, "param", "redis")
+    engine = redis_engine_factory.func(kind, topology="sentinel")  # type: ignore[attr-defined]
+    for sentinel in engine.sentinels:
+        sentinel.call("SENTINEL", "SET", "holdfast", "down-after-milliseconds", "60000")
+    return engine
+
+
+def test_each_replica_that_may_become_primary_confirms_a_write(patient: Any) -> None:
+    """Sentinels choose by offsets that are up to ten seconds old: it may be the one that lacks it."""
+    held = next(one for one in patient.members if not one.is_primary())
+    with holdfast.connect(f"{patient.url}&{SHORT}", require=Durability.REPLICA) as store:
+        assert store.append("s", Message("user", "first")).durability is Durability.REPLICA
+        held.pause()
+        try:
+            with pytest.raises(OutcomeUnknown, match="1 of 2 replicas"):
+                store.append("s", Message("user", "second"), key="second")
+        finally:
+            held.resume()
+        assert store.append("s", Message("user", "second"), key="second").repeated
+
+
+def test_where_less_is_required_the_ack_says_disk(patient: Any) -> None:
+    with pytest.warns(holdfast.StorageWarning, match="REPLICA"):
+        store = holdfast.connect(patient.url, require=Durability.DISK)
+    with store:
+        assert store.append("s", Message("user", "hello")).durability is Durability.DISK
+
+
+@pytest.mark.parametrize("patient", ["redis", "valkey"], indirect=True)
+def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> None:
+    replicas = [one for one in patient.members if not one.is_primary()]
+    url = f"{patient.url}&{SHORT}"
+    with pytest.warns(holdfast.StorageWarning):
+        careless = holdfast.connect(url, require=Durability.DISK)
+    with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "everywhere"))
+        for one in replicas:
+            one.pause()
+        try:
+            careless.append("s", Message("user", "here only"))
+            with pytest.raises(EngineUnreachable, match="0 of 2 replicas"):
+                store.history("s")
+        finally:
+            for one in replicas:
+                one.resume()
+        assert [one.content for one in store.history("s")] == ["everywhere", "here only"]
+
+
+def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
+    redis_engine_factory: EngineFactory,
+) -> None:
+    engine = redis_engine_factory(topology="sentinel", partitions=True)
+    old = engine.primary()
+    with holdfast.connect(f"{engine.url}&{SHORT}", require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "before"), key="before")
+        engine.partition(old)  # its sentinel, the first of the URL, goes on naming it
+        assert await_true(lambda: _appends(store, "during"), 60, 0.02)
+        assert old.is_primary()
+        size = old.call("LLEN", "hf:{default.s}:log")
+        assert [one.content for one in store.history("s")] == ["before", "during"]
+        engine.heal()
+        engine.rejoin()
+        assert [one.content for one in store.history("s")] == ["before", "during"]
+    assert size <= 2
+
+
+def _appends(store: Any, text: str) -> bool:
+    try:
+        return bool(store.append("s", Message("user", text), key=text))
+    except HoldfastError:
+        return False
+
+
+@pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
+def test_what_a_dead_node_has_is_named_and_the_rest_is_there(
+    redis_engine_factory: EngineFactory, api: Any
+) -> None:
+    """No replica takes its place, and the others go on without it."""
+    engine = redis_engine_factory(
+        config="cluster", settings={"cluster-require-full-coverage": "no"}
+    )
+    keys = Keys(b"default")
+    index = _node_of(engine, keys.index)
+    names = [f"s{number}" for number in range(30)]
+    with api(engine.url) as store:
+        for name in names:
+            store.append(name, Message("user", name))
+        dead = next(node for node in engine.nodes if node is not index)
+        lost = [n for n in names if _node_of(engine, keys.session(n.encode())[0]) is dead]
+        assert 0 < len(lost) < len(names)
+        dead.kill()
+        assert await_true(lambda: _lists(store), 60, 0.05)
+        assert sorted(store.sessions()) == sorted(names)
+        lines: list[str] = []
+        with pytest.raises(EngineUnreachable, match=f"{len(lost)} session") as left_out:
+            for line in store.export():
+                lines.append(line)  # noqa: PERF402 - those before the error count
+        assert lost[0] in str(left_out.value)
+    if api is holdfast.connect:  # the other one collects them all first
+        there = [json.loads(line)["session"] for line in lines if '"session"' in line]
+        assert sorted(there) == sorted(set(names) - set(lost))
+        assert json.loads(lines[-1])["end"]
+
+
+def _node_of(engine: Any, key: bytes) -> Any:
+    slot = slot_of(key)
+    for first, last, (_, port, *_), *_ in engine.nodes[0].call("CLUSTER", "SLOTS"):
+        if first <= slot <= last:
+            return next(node for node in engine.nodes if node.port == port)
+    raise AssertionError(slot)
+
+
+def _lists(store: Any) -> bool:
+    try:
+        return bool(store.sessions())
+    except HoldfastError:
+        return False
+
+
+def test_a_primary_that_a_replica_has_left_is_not_read(patient: Any) -> None:
+    """The one that left may become the primary, and what is shown here would be gone."""
+    primary = patient.primary()
+    held = next(one for one in patient.members if one is not primary)
+    url = f"{patient.url}&{SHORT}"
+    with pytest.warns(holdfast.StorageWarning):
+        careless = holdfast.connect(url, require=Durability.DISK)
+    with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
+        store.append("s", Message("user", "everywhere"))
+        held.pause()
+        try:
+            primary.call("CLIENT", "KILL", "TYPE", "replica")
+            assert await_true(lambda: primary.replication()["connected_slaves"] == "1", 30)
+            careless.append("s", Message("user", "not everywhere"))
+            assert await_true(lambda: "is not asked" in _refusal(store), 30)
+        finally:
+            held.resume()
+        assert await_true(lambda: _shown(store) == ["everywhere", "not everywhere"], 30)
+
+
+def _refusal(store: Any) -> str:
+    with pytest.raises(EngineUnreachable) as refusal:
+        store.history("s")
+    return str(refusal.value)
+
+
+def _shown(store: Any) -> list[Any]:
+    try:
+        return [one.content for one in store.history("s")]
+    except EngineUnreachable:
+        return []

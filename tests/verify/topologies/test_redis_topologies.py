@@ -1,0 +1,140 @@
+"""Several Redis engines that are one service: each change of the primary is proven."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.errors import UsageError
+from holdfast.model import Durability
+from holdfast.pytest_plugin import EngineFactory
+from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.engines import Reshardable, Topology, start_engine
+from holdfast.verify.judge import Verdict
+from holdfast.verify.proof import await_true
+
+TOPOLOGIES = ("sentinel", "cluster")
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_another_member_takes_the_place_of_a_dead_primary_and_nothing_stays_behind(
+    redis_engine_factory: EngineFactory, topology: str
+) -> None:
+    engine = redis_engine_factory(topology=topology)
+    assert [isinstance(engine, one) for one in (Topology, Reshardable)] == [
+        True,
+        topology == "cluster",
+    ]
+    old, homes = engine.primary(), [member.data_dir for member in engine.members]
+    lost = engine.failover()
+    assert old.pid is None
+    assert lost.facts["before"] == old.port != lost.facts["after"]
+    assert lost.facts["epoch_after"] > lost.facts["epoch_before"]
+    assert lost.facts["seconds"] > 0.3  # nobody is called dead at once
+    new = next(one for one in engine.members if one.port == lost.facts["after"])
+    assert new.replication()["role"] == "master"
+    engine.rejoin()
+    assert old.replication()["role"] == "slave"
+    changed = engine.switchover()
+    assert changed.facts["before"] != changed.facts["after"]
+    pids = [process.pid for process in engine._processes()]
+    engine.close()
+    assert not any(home.exists() for home in homes)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: PTH110
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_primary_that_is_cut_off_is_replaced_and_follows_after_it_healed(
+    redis_engine_factory: EngineFactory, topology: str
+) -> None:
+    engine = redis_engine_factory(topology=topology, partitions=True)
+    old = engine.primary()
+    cut = engine.partition(old)
+    assert cut.facts["connections"] > 0
+    assert await_true(lambda: _primary(engine) not in (None, old), 60, 0.02)
+    assert old.replication()["role"] == "master"  # it does not know
+    engine.heal()
+    engine.rejoin()
+    assert old.replication()["role"] == "slave"
+
+
+def _primary(engine: Any) -> Any:
+    try:
+        return engine.primary()
+    except Exception:  # noqa: BLE001 - they agree on none yet
+        return None
+
+
+def test_slots_move_with_what_is_in_them(redis_engine_factory: EngineFactory) -> None:
+    engine = redis_engine_factory(topology="cluster")
+    source = engine.primary()
+    for number in range(200):
+        key = f"key {number}"
+        slot = source.call("CLUSTER", "KEYSLOT", key)
+        engine.owner(slot).call("SET", key, "here")
+    before = source.call("DBSIZE")
+    moved = engine.reshard(slots=10)
+    assert moved.facts["slots"] == 10
+    assert source.call("DBSIZE") == before - moved.facts["keys"]
+    assert sum(one.call("DBSIZE") for one in engine.members if one.is_primary()) == 200
+
+
+def test_what_a_topology_cannot_be_is_refused() -> None:
+    with pytest.raises(UsageError, match="sentinel, cluster"):
+        start_engine("redis", topology="ring")
+    with pytest.raises(UsageError, match="there are: none"):
+        start_engine("sqlite", topology="sentinel")
+    with pytest.raises(UsageError, match="provider local"):
+        start_engine("redis", topology="sentinel", provider="docker")
+    with pytest.raises(UsageError, match="one engine"):
+        start_engine("redis", topology="sentinel", clock=True)
+    with (
+        start_engine("redis", topology="sentinel") as engine,
+        pytest.raises(UsageError, match="partitions=True"),
+    ):
+        engine.partition(engine.primary())  # type: ignore[attr-defined]
+
+
+def test_the_command_shows_what_can_be_started() -> None:
+    shown = CliRunner().invoke(main, ["engines", "--provider", "local", "--json", "-"])
+    found = {one["kind"]: one["version"] for one in json.loads(shown.output)}
+    assert found["redis-sentinel"] == found["redis-cluster"] is not None
+    assert {"valkey-sentinel", "valkey-cluster"} <= found.keys()
+
+
+def test_a_check_names_its_topology_and_holds_acks_to_a_replica() -> None:
+    options = CheckOptions(target="redis", topology="sentinel", seed=1)
+    assert options.required is Durability.REPLICA
+    assert "--topology sentinel" in options.command
+    assert (
+        CheckOptions(target="redis", topology="sentinel", require="DISK").required
+        is Durability.DISK
+    )
+    with pytest.raises(UsageError, match="--topology"):
+        check(CheckOptions(target="sqlite:///here.db", topology="sentinel"), _Silent())
+
+
+class _Silent:
+    def say(self, words: str) -> None:
+        """Nobody listens."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """Nobody listens."""
+
+
+def test_our_store_is_kept_where_its_primary_is_handed_over() -> None:
+    """With `WAIT 1` it lost a twentieth of what it had acknowledged."""
+    faults = ("failover", "switchover")
+    options = CheckOptions(
+        target="redis", topology="sentinel", seed=1, faults=faults, promises=("durable",), time_s=6
+    )
+    result = check(options, _Silent())
+    assert result.promises["durable"].verdict is Verdict.KEPT, result.promises["durable"].because
+    assert result.tested_to == "REPLICA"
+    assert result.counts["lost"] == 0
+    assert all(result.faults[name].landed for name in faults)
