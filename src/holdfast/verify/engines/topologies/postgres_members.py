@@ -166,8 +166,9 @@ class PostgresTopology(Block):
     # Cables
 
     def partition(self, member: Any, *, from_: str = "members") -> Evidence:
-        """Cut a member off from the others: what sends its log to them stands still, and no byte
-        arrives. Clients still reach it. `all` holds the whole member, which nobody reaches then.
+        """Cut a member off from the others, while clients still reach it; `all` from these as well.
+
+        The processes that send its log stand still, or all of them: no byte arrives.
         """
         if from_ not in {"members", "all"}:
             raise UsageError(f"postgres members are cut off from `members` or `all`, not {from_!r}")

@@ -49,11 +49,11 @@ class PostgresStandby(PostgresTopology):
 
     def failover(self) -> Evidence:
         """SIGKILL the primary, and promote the standby that has received most."""
-        return self._changed("failover", self.primary(), lambda old: old.kill(), self._promote)
+        return self._changed("failover", self.primary(), lambda old: old.kill(), self.promote)
 
     def switchover(self) -> Evidence:
         """Stop the primary cleanly, promote another, and let the old one follow it."""
-        seen = self._changed("switchover", self.primary(), lambda old: old.stop(), self._promote)
+        seen = self._changed("switchover", self.primary(), lambda old: old.stop(), self.promote)
         self.rejoin()
         return seen
 
@@ -66,10 +66,12 @@ class PostgresStandby(PostgresTopology):
                 member.close()
                 self.members[at] = self._standby(at, primary).start()
                 joined.append(self.members[at].port)
+        self._name_synchronous(primary, self._standbys(primary)[0])
         self._await_followed(primary)
         return Evidence("rejoin", f"ports {joined} follow {primary.port}", {"members": joined})
 
-    def _promote(self, old: Any) -> None:
+    def promote(self, old: Any) -> None:
+        """Promote the standby that has received most, whether the old primary lives or not."""
         standbys = self._standbys(old)
         heir = most_advanced(standbys)
         others = [one for one in standbys if one is not heir]

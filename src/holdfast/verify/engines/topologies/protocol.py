@@ -31,8 +31,7 @@ class Topology(Engine, Protocol):
 
     def primary(self) -> Any:
         """The member that takes writes now, asked of the members; of a cluster that of one shard,
-        in turn another one after each failover.
-        """
+        in turn another one after each failover."""
 
     def failover(self) -> Evidence:
         """SIGKILL the primary, and wait in bounded time until another member is primary."""
