@@ -21,7 +21,7 @@ REST_S: Final = 0.05
 """Between two looks at servers of which none is primary yet."""
 
 _POSITION: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?:@([0-9]{1,10}))?")
-"""A place in the log, and its timeline, which tokens of releases up to 1.0 do not have."""
+"""A place in the log, and its timeline, which earlier tokens do not have."""
 
 Position = tuple[int, int]
 """A place in the log: its timeline, and there its number. A later timeline is later everywhere."""

@@ -113,13 +113,16 @@ class PostgresTopology(Block):
 
     def primary(self) -> Any:
         """The member that takes writes; of two that say so, the one on the later timeline."""
-        return self._primary(without=None)
+        try:
+            return self._primary()
+        except OSError as error:
+            raise FaultNotProven(str(error)) from error
 
     def timeline(self, member: Member) -> int:
         """The timeline on which a primary writes."""
         return _number(member.query(_STATE)[0][0])
 
-    def _primary(self, *, without: Member | None) -> Any:
+    def _primary(self, *, without: Member | None = None) -> Any:
         """The primary among the others; `OSError` where there is none."""
         found = []
         for member in self.members:

@@ -57,6 +57,13 @@ class PostgresStandby(PostgresTopology):
         self.rejoin()
         return seen
 
+    def partition(self, member: Any, *, from_: str = "members") -> Evidence:
+        """Cut a member off. Started with `partitions=True`, an operator promotes another primary."""
+        seen = super().partition(member, from_=from_)
+        if self._options.partitions and member is self.primary():
+            self.promote(member)
+        return seen
+
     def rejoin(self) -> Evidence:
         """Make every member that is down or deposed a standby of the primary, on a new copy of it."""
         primary = self.primary()
