@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Durability, OutcomeUnknown, Refused
+from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused
 from holdfast.verify.engines import start_engine
 from tests.contract.harness import say, texts
 from tests.postgres.failovers import failover_under_load, patroni_is_here
@@ -197,6 +197,17 @@ def test_a_token_without_a_timeline_is_still_read(topology: Any, session: str):
         ack = store.append(session, say("a"))
         old = holdfast.Ack(session, ack.first, ack.last, ack.durability, token="0/1000000")
         assert texts(store.history(session, seen=old)) == ["a"]
+
+
+def test_a_token_of_a_timeline_that_nobody_has_harms_only_its_reader(topology: Any, session: str):
+    """An ack of another cluster, or one that somebody made up."""
+    with holdfast.connect(topology.url) as store:
+        ack = store.append(session, say("a"))
+        made_up = holdfast.Ack(session, 1, 1, ack.durability, token="0/1@4000000000")
+        with pytest.raises(EngineUnreachable, match="timeline 4000000000"):
+            store.history(session, seen=made_up)
+        store.append(session, say("b"))
+        assert texts(store.history(session, seen=ack)) == ["a", "b"]
 
 
 def test_a_replica_of_another_timeline_does_not_answer(topology: Any, session: str):

@@ -298,7 +298,10 @@ class CommandSteps:
             cut = yield from self._read_at(command, server, token)
             if cut is not None:
                 return cut
-        return answers.page(command, (yield from _ask(PRIMARY, self._statements.read(command))))
+        statement = self._statements.read(command)
+        rows = yield from _ask(PRIMARY, statement)
+        self._replicas.check_timeline(command.token, statement.timeline)
+        return answers.page(command, rows)
 
     def _read_at(self, command: Read, server: int, token: str) -> Steps[Slice | None]:
         give_up_s = time.monotonic() + self._replicas.wait_s

@@ -38,6 +38,7 @@ class _Watched:
     warned: str = ""
     """What the server warned of since this was last emptied; a write of ours gives no warnings."""
     idle_since_s: float = 0.0
+    opened_s: float = 0.0
     position: Position | None = None
     """Where the log of the primary was when this was opened; None on a standby."""
 
@@ -146,6 +147,7 @@ async def _positioned_async(link: AsyncLink, operation: str) -> AsyncLink:
 
 def _set_up(link: Link | AsyncLink, address: Address) -> None:
     link.reply_timeout_s = address.reply_timeout_s
+    link.opened_s = time.monotonic()
     link.add_notice_handler(link.note)
 
 

@@ -19,6 +19,10 @@ from holdfast.runner import StepsOf
 
 REST_S: Final = 0.05
 """Between two looks at servers of which none is primary yet."""
+SUSPECT_S: Final = 1.0
+"""So often at most, a token that names a later timeline has all servers looked at again."""
+AT_ONCE: Final = frozenset({"connect", "position", "sweep", "expire"})
+"""Operations that wait for no failover: somebody waits for more than them."""
 
 _POSITION: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?:@([0-9]{1,10}))?")
 """A place in the log, and its timeline, which earlier tokens do not have."""
@@ -62,6 +66,7 @@ class Hosts:
         """Where the primary was when it was found on this timeline."""
         self._at = 0
         self._in_doubt = True
+        self._suspected_s = -SUSPECT_S
 
     @property
     def failover_timeout_s(self) -> float:
@@ -69,9 +74,19 @@ class Hosts:
         return self.address.failover_timeout_s if len(self.members) > 1 else 0.0
 
     def see(self, timeline: int) -> None:
-        """Somebody was acknowledged on this timeline: nothing earlier is believed any more."""
+        """A server of ours is on this timeline: none on an earlier one is believed any more."""
         if timeline > self.timeline:
             self.timeline = timeline
+            self._in_doubt = True
+
+    def suspect(self, timeline: int) -> None:
+        """A caller says that there is such a timeline: look again, with connections of now.
+
+        His word alone changes nothing: a token may be of another cluster, or made up.
+        """
+        now_s = time.monotonic()
+        if timeline > self.timeline and now_s - self._suspected_s > SUSPECT_S:
+            self._suspected_s = now_s
             self._in_doubt = True
 
     def doubt(self) -> None:
@@ -82,9 +97,14 @@ class Hosts:
         """Whether a later timeline than that of this connection was seen."""
         return position is not None and position[0] < self.timeline
 
+    def is_usable(self, link: Any) -> bool:
+        """Whether an idle connection leads to who is primary as far as is known."""
+        is_old = link.opened_s < self._suspected_s and not self.is_replica
+        return not is_old and not self.is_deposed(link.position)
+
     def find(self, operation: str) -> StepsOf[Try | Drop | Rest, Any]:
         """A connection to the primary, waited for where a failover may be under way."""
-        give_up_s = time.monotonic() + (0 if operation == "connect" else self.failover_timeout_s)
+        give_up_s = time.monotonic() + (0 if operation in AT_ONCE else self.failover_timeout_s)
         while True:
             reasons: list[HoldfastError] = []
             link = yield from self._look(reasons)
@@ -104,7 +124,9 @@ class Hosts:
                 reasons.append(error)
                 in_doubt = True
                 continue
-            if not self._may_be(link.position) or (best and link.position <= best.position):
+            if not self._may_be(link.position) or (
+                best is not None and link.position <= best.position
+            ):
                 yield Drop(link)
                 continue
             if best is not None:

@@ -73,7 +73,7 @@ class Pool:
         with contextlib.suppress(IndexError):  # other threads take, too
             while True:
                 link = self._idle.pop()
-                if is_fit(link) and not self._hosts.is_deposed(link.position):
+                if is_fit(link) and self._hosts.is_usable(link):
                     return link
                 self._hosts.doubt()
                 link.close()
@@ -128,7 +128,7 @@ class AsyncPool:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
         while self._idle:
             link = self._idle.pop()
-            if is_fit(link) and not self._hosts.is_deposed(link.position):
+            if is_fit(link) and self._hosts.is_usable(link):
                 return link
             self._hosts.doubt()
             await link.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import ClassVar, Final
 
+from holdfast.backends.postgres.errors import BACKEND
 from holdfast.backends.postgres.hosts import Hosts, Position, as_text, is_position, read_position
+from holdfast.errors import EngineUnreachable
 
 PRIMARY: Final = -1
 AVOID_S: Final = 2.0
@@ -75,8 +77,20 @@ class Replicas:
         if not self and not is_position(seen):
             return None
         position = read_position(seen)
-        self._primary.see(position[0])
+        self._primary.suspect(position[0])
         return position if position[0] else None
+
+    def check_timeline(self, seen: str | None, timeline: int) -> None:
+        """Raise where the primary that answered is on an earlier timeline than what was seen."""
+        wanted = read_position(seen)[0] if seen and is_position(seen) else 0
+        if 0 < timeline < wanted:
+            raise EngineUnreachable(
+                f"what was seen is on timeline {wanted}, and the server that answers is on {timeline}: "
+                "it was deposed, or the ack is of another cluster. Nothing was written. Name "
+                "all servers in the URL, or try again when the new primary answers",
+                operation="history",
+                backend=BACKEND,
+            )
 
     def choose(self, token: str | None, now_s: float) -> int:
         """The next replica in turn that has not failed lately, or the primary."""
