@@ -137,7 +137,7 @@ class CommandSteps:
         while group:
             try:
                 yield from self._append(group)
-                group = [write for write in group if write.again] if unknown else []
+                return
             except EngineFull as error:
                 if unknown is None:
                     yield from self._each_alone(group, error)
@@ -396,8 +396,9 @@ def _settle(
     group: Sequence[Write], error: HoldfastError, *, but_keyed: bool = False
 ) -> list[Write]:
     """Give an error to each that has no outcome yet; returns those that are left out, to be repeated."""
-    left = [write for write in group if not write.settled and but_keyed and write.payload.key]
-    for write in group:
+    open_ones = [write for write in group if not write.settled and not write.again]
+    left = [write for write in open_ones if but_keyed and write.payload.key]
+    for write in open_ones:
         if write not in left:
             write.settle(error=error)
     return left
