@@ -136,8 +136,7 @@ class CommandSteps:
         unknown: OutcomeUnknown | None = None
         while group:
             try:
-                yield from self._append(group)
-                return
+                group = yield from self._append(group)
             except EngineFull as error:
                 if unknown is None:
                     yield from self._each_alone(group, error)
@@ -152,8 +151,8 @@ class CommandSteps:
             if group:
                 yield Rest(FAILOVER_REST_S)
 
-    def _append(self, group: Sequence[Write]) -> Steps[None]:
-        """Send it once. What is raised concerns each that has no outcome yet."""
+    def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
+        """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
         statement = self._statements.append([write.payload for write in group])
         rows: Rows = yield from _ask(PRIMARY, statement)
         done = []
@@ -168,6 +167,7 @@ class CommandSteps:
             yield from self._after_write(statement, [outcome for _, outcome in done])
         for write, outcome in done:
             write.settle(outcome)
+        return ()
 
     def _each_alone(self, group: Sequence[Write], error: HoldfastError) -> Steps[None]:
         """The one that is too large must not take the others with it."""
