@@ -26,11 +26,19 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def patroni() -> Iterator[Any]:
+def elected() -> Iterator[Any]:
     if not patroni_is_here():
         pytest.skip("patroni or etcd is not installed here: make setup")
     with start_engine("postgres", topology="patroni") as topology:
         yield topology
+
+
+@pytest.fixture
+def patroni(elected: Any) -> Iterator[Any]:
+    elected.heal()
+    elected.rejoin()
+    yield elected
+    elected.heal()
 
 
 @pytest.fixture
@@ -250,5 +258,3 @@ def test_a_primary_whose_patroni_hangs_is_left_for_the_one_that_was_elected(
         assert store.append(session, say("on the elected one"), key="k").durability is REPLICA
         assert patroni.primary() is not old
         assert texts(store.history(session)) == ["before", "on the elected one"]
-    patroni.heal()
-    patroni.rejoin()

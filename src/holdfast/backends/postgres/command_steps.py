@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.postgres import statements as answers
-from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended
+from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended, NoLongerKept
 from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
@@ -137,19 +137,26 @@ class CommandSteps:
         while group:
             try:
                 group = yield from self._append(group)
-            except EngineFull as error:
-                if unknown is None:
+            except HoldfastError as error:
+                if isinstance(error, EngineFull) and unknown is None:
                     yield from self._each_alone(group, error)
                     return
-                group = _settle(group, unknown)
-            except OutcomeUnknown as error:
-                unknown = error
+                if isinstance(error, OutcomeUnknown):
+                    unknown = error
+                # A new primary has no synchronous standby until one follows it.
+                may_pass = isinstance(error, OutcomeUnknown | NoLongerKept)
                 is_over = time.monotonic() + FAILOVER_REST_S > give_up_s
-                group = _settle(group, error, but_keyed=not is_over)
-            except HoldfastError as error:
-                group = _settle(group, unknown or error)
-            if group:
-                yield Rest(FAILOVER_REST_S)
+                group = [one for one in group if not one.settled and not one.again]
+                again = [
+                    one
+                    for one in group
+                    if may_pass and not is_over and (one.payload.key or not unknown)
+                ]
+                for write in group:
+                    if write not in again:
+                        write.settle(error=unknown or error)
+                group = again
+                yield Rest(FAILOVER_REST_S if again else 0)
 
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
         """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
@@ -390,18 +397,6 @@ class CommandSteps:
             return  # the next write tries again
         if swept:
             self._sweep_at_s = now_s
-
-
-def _settle(
-    group: Sequence[Write], error: HoldfastError, *, but_keyed: bool = False
-) -> list[Write]:
-    """Give an error to each that has no outcome yet; returns those that are left out, to be repeated."""
-    open_ones = [write for write in group if not write.settled and not write.again]
-    left = [write for write in open_ones if but_keyed and write.payload.key]
-    for write in open_ones:
-        if write not in left:
-            write.settle(error=error)
-    return left
 
 
 def _ask(server: int, statement: Statement) -> Steps[Rows]:

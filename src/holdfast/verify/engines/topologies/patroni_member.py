@@ -220,6 +220,8 @@ class PatroniMember(LocalProcess):
                 "data_dir": str(home / "data"),
                 "bin_dir": str(self.binary.path.resolve().parent),
                 "pgpass": str(home / "agent" / "pgpass"),
+                # Otherwise a copy waits for a checkpoint that takes its time.
+                "basebackup": [{"checkpoint": "fast"}, "no-sync"],
                 "remove_data_directory_on_diverged_timelines": True,
                 "remove_data_directory_on_rewind_failure": True,
                 "authentication": {

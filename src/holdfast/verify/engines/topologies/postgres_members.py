@@ -139,8 +139,8 @@ class PostgresTopology(Block):
     def _changed(self, fault: str, before: Member, end: Any, change: Any) -> Evidence:
         """End the old primary, change, and tell what happened between the two."""
         timeline, written = (_number(value) for value in before.query(_STATE)[0])
-        end(before)
         begun_s = time.monotonic()
+        end(before)
         change(before)
         after: list[Any] = []
 
