@@ -141,22 +141,11 @@ class CommandSteps:
                 if isinstance(error, EngineFull) and unknown is None:
                     yield from self._each_alone(group, error)
                     return
-                if isinstance(error, OutcomeUnknown):
-                    unknown = error
-                # A new primary has no synchronous standby until one follows it.
-                may_pass = isinstance(error, OutcomeUnknown | NoLongerKept)
+                unknown = error if isinstance(error, OutcomeUnknown) else unknown
                 is_over = time.monotonic() + FAILOVER_REST_S > give_up_s
-                group = [one for one in group if not one.settled and not one.again]
-                again = [
-                    one
-                    for one in group
-                    if may_pass and not is_over and (one.payload.key or not unknown)
-                ]
-                for write in group:
-                    if write not in again:
-                        write.settle(error=unknown or error)
-                group = again
-                yield Rest(FAILOVER_REST_S if again else 0)
+                group = _settle(group, error, unknown, is_over=is_over)
+                if group:
+                    yield Rest(FAILOVER_REST_S)
 
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
         """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
@@ -397,6 +386,22 @@ class CommandSteps:
             return  # the next write tries again
         if swept:
             self._sweep_at_s = now_s
+
+
+def _settle(
+    group: Sequence[Write], error: HoldfastError, unknown: OutcomeUnknown | None, *, is_over: bool
+) -> list[Write]:
+    """Give the error to each that has no outcome yet; returns those that are repeated instead.
+
+    A new primary has no synchronous standby until one follows it: that passes as well.
+    """
+    may_pass = isinstance(error, OutcomeUnknown | NoLongerKept) and not is_over
+    left = [one for one in group if not one.settled and not one.again]
+    again = [one for one in left if may_pass and (unknown is None or one.payload.key)]
+    for write in left:
+        if write not in again:
+            write.settle(error=unknown or error)
+    return again
 
 
 def _ask(server: int, statement: Statement) -> Steps[Rows]:
