@@ -85,7 +85,8 @@ def test_a_wait_that_was_released_without_a_standby_is_no_ack_of_a_replica(
     topology: Any, session: str
 ):
     """PostgreSQL releases it without a word: the settings in force when it began said REPLICA."""
-    with holdfast.connect(topology.url, require=REPLICA) as store:
+    url = f"{topology.url}&failover_timeout_s=0"  # it is not repeated, so that its first outcome is seen
+    with holdfast.connect(url, require=REPLICA) as store:
         with pytest.raises(OutcomeUnknown, match="no standby has confirmed"):
             append_released(topology, store, session)
         wait_until(lambda: _is_acknowledged(store, session))
