@@ -42,7 +42,7 @@ from holdfast.commands import (
     orphaned,
     seen_expired,
 )
-from holdfast.errors import EngineFull, HoldfastError, OutcomeUnknown
+from holdfast.errors import EngineFull, EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Candidate, Search
 from holdfast.runner import StepsOf
@@ -145,6 +145,7 @@ class CommandSteps:
                 is_over = time.monotonic() + FAILOVER_REST_S > give_up_s
                 group = _settle(group, error, unknown, is_over=is_over)
                 if group:
+                    self._replicas.look_again()
                     yield Rest(FAILOVER_REST_S)
 
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
@@ -393,9 +394,11 @@ def _settle(
 ) -> list[Write]:
     """Give the error to each that has no outcome yet; returns those that are repeated instead.
 
-    A new primary has no synchronous standby until one follows it: that passes as well.
+    A new primary has no synchronous standby until one follows it: that passes as well. So does,
+    on an old one, the lock that the first try holds while it waits for a standby.
     """
-    may_pass = isinstance(error, OutcomeUnknown | NoLongerKept) and not is_over
+    passing = OutcomeUnknown | NoLongerKept | (EngineUnreachable if unknown else NoLongerKept)
+    may_pass = isinstance(error, passing) and not is_over
     left = [one for one in group if not one.settled and not one.again]
     again = [one for one in left if may_pass and (unknown is None or one.payload.key)]
     for write in left:

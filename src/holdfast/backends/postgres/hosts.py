@@ -84,10 +84,13 @@ class Hosts:
 
         His word alone changes nothing: a token may be of another cluster, or made up.
         """
-        now_s = time.monotonic()
-        if timeline > self.timeline and now_s - self._suspected_s > SUSPECT_S:
-            self._suspected_s = now_s
-            self._in_doubt = True
+        if timeline > self.timeline and time.monotonic() - self._suspected_s > SUSPECT_S:
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Ask all servers before the next statement, whatever connections are open."""
+        self._suspected_s = time.monotonic()
+        self._in_doubt = True
 
     def doubt(self) -> None:
         """A connection broke, or no answer came: another one may be primary by now."""

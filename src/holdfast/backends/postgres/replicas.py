@@ -40,6 +40,10 @@ class Replicas:
     def __bool__(self) -> bool:
         return bool(self._avoid_until_s)
 
+    def look_again(self) -> None:
+        """The primary does not answer as one does: another one may have taken its place."""
+        self._primary.look_again()
+
     def losses(self) -> int:
         """How often the position of a write was not learnt; taken before one is asked for."""
         return self._losses
