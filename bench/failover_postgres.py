@@ -14,7 +14,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import holdfast
 from bench.figure import Figure
@@ -60,6 +60,7 @@ def run() -> Iterator[Figure]:
 
 def _measured(setup: Setup) -> Figure:
     took, gaps, acks, there = [], [], [], set()
+    engine: Any
     with start_engine("postgres", topology=setup.topology, settings=setup.settings) as engine:
         for at in range(ROUNDS):
             with Load(engine.url, setup.require, f"round-{at}") as load:

@@ -52,12 +52,12 @@ def topology(cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> str:
-    return request.node.name
+    return str(request.node.name)
 
 
 def is_waiting(member: Any) -> bool:
     rows = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    return member.query(rows) != [("0",)]
+    return bool(member.query(rows) != [("0",)])
 
 
 def set_names(member: Any, value: str) -> None:

@@ -59,6 +59,7 @@ def test_a_member_that_is_cut_off_sends_nothing_until_it_is_healed(standby: Any)
 
 
 def test_nothing_is_left_of_a_topology_that_was_closed():
+    topology: Any
     with start_engine("postgres", topology="standby") as topology:
         homes = [one.data_dir.parent for one in topology.members]
         topology.failover()

@@ -1,7 +1,7 @@
 """What several engines that are one service can do besides: change their primary, be cut apart.
 
 A topology is an `Engine` to everybody who only wants to write and read: it has one URL, which stays
-good whoever is primary. `isinstance(engine, Topology)` asks for the rest.
+good whichever member is primary. `isinstance(engine, Topology)` asks for the rest.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class Topology(Engine, Protocol):
         """The engines that hold data, each with `port`, `kill`, `pause`, `resume`, `start`."""
 
     def primary(self) -> Any:
-        """The member that takes writes now, asked of the members; of a cluster that of one shard,
-        in turn another one after each failover."""
+        """The member that takes writes now, by the word of most; of a cluster that of one shard.
+
+        After each failover or switchover of a cluster it is that of the next shard.
+        """
 
     def failover(self) -> Evidence:
         """SIGKILL the primary, and wait in bounded time until another member is primary."""
@@ -51,3 +53,11 @@ class Topology(Engine, Protocol):
 
     def heal(self) -> Evidence:
         """Let all bytes pass again, those that were held first."""
+
+
+@runtime_checkable
+class Reshardable(Protocol):
+    """Can move sessions from one primary to another while they are used."""
+
+    def reshard(self, slots: int = 20) -> Evidence:
+        """Move so many slots that have data. Facts: `slots`, `keys` moved, `before` and `after`."""
