@@ -343,7 +343,7 @@ class CommandSteps:
         """Where the log is up to which a synchronous standby has it; None if none is seen to have it.
 
         The settings do not tell: a server lets all go that wait for a standby, without a word, when
-        somebody empties `synchronous_standby_names`. On another timeline the write may not be.
+        an operator empties `synchronous_standby_names`. On another timeline the write may not be.
         """
         give_up_s = time.monotonic() + CONFIRM_S
         losses = self._replicas.losses()

@@ -22,7 +22,7 @@ REST_S: Final = 0.05
 SUSPECT_S: Final = 1.0
 """So often at most, a token that names a later timeline has all servers looked at again."""
 AT_ONCE: Final = frozenset({"connect", "position", "sweep", "expire"})
-"""Operations that wait for no failover: somebody waits for more than them."""
+"""Operations that wait for no failover: a caller waits for more than them."""
 
 _POSITION: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?:@([0-9]{1,10}))?")
 """A place in the log, and its timeline, which earlier tokens do not have."""

@@ -121,8 +121,8 @@ class PatroniMember(LocalProcess):
 
     def cluster(self) -> list[Mapping[str, Any]]:
         """What Patroni says of each member: `name`, `role`, `state`, `timeline`."""
-        told = json.loads(_get(f"http://{HOST}:{self._rest.number}/cluster"))
-        return list(told["members"])
+        reply = json.loads(_get(f"http://{HOST}:{self._rest.number}/cluster"))
+        return list(reply["members"])
 
     def switch(self) -> None:
         """Ask Patroni to make another member primary."""

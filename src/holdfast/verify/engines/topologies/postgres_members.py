@@ -56,7 +56,7 @@ class PostgresTopology(Block):
         self.kind = options.kind
         self.config = options.config
         self.members: list[Any] = []
-        """The servers; a stable order, whoever is primary."""
+        """The servers; in the same order, also after a failover."""
         self._options = options
         self._ports: list[Port] = []
         self._cut: list[int] = []
