@@ -168,6 +168,7 @@ class _Look:
             read_only="",
             unlogged=rows[0][0],
             vector_types=None,
+            sees_standbys=" ".join(one.name for one in seen.replicas or () if one.sync_state),
         ).reached(Durability.DISK)
 
     def _ask(self, name: str, what: str, values: Sequence[Any] = ()) -> list[Any] | None:

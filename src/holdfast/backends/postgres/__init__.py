@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.backends.postgres.address import Address, read_address
+from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND
+from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import check_replica, open_database
 from holdfast.commands import Settings
 from holdfast.errors import EngineUnreachable, Refused
 
 
-def _open(asked: Settings) -> tuple[list[Address], ServerSettings]:
+def _open(asked: Settings) -> tuple[list[Hosts], ServerSettings]:
     """The replicas and then the primary, of the current schema and able to be written to."""
-    address = read_address(asked.url)
-    replicas = [read_address(url) for url in asked.replicas]
-    settings, identity = open_database(address)
+    primary = Hosts(read_address(asked.url))
+    replicas = [Hosts(read_address(url), replica=True) for url in asked.replicas]
+    settings, identity = open_database(primary)
     if settings.read_only:
         raise Refused(
             f"this server cannot be written to ({settings.read_only}). Nothing was written. Connect "
@@ -27,10 +28,10 @@ def _open(asked: Settings) -> tuple[list[Address], ServerSettings]:
         )
     for replica in replicas:
         try:
-            check_replica(replica, identity)
+            check_replica(replica.address, identity)
         except EngineUnreachable:
             continue  # it may come up later; until then the primary answers
-    return [*replicas, address], settings
+    return [*replicas, primary], settings
 
 
 def open_backend(asked: Settings) -> PostgresBackend:

@@ -14,7 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import UsageError
 
 SCHEMA: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_OPTIONS: Final = {"pool_max": (1, 1000), "pool_timeout_s": (0, 3600), "reply_timeout_s": (0, 3600)}
+_OPTIONS: Final = {
+    "pool_max": (1, 1000),
+    "pool_timeout_s": (0, 3600),
+    "reply_timeout_s": (0, 3600),
+    "failover_timeout_s": (0, 3600),
+}
 _DEFAULTS: Final = {
     "connect_timeout": "5",
     "fallback_application_name": "holdfast",
@@ -38,6 +43,19 @@ class Address:
     """How long a command waits for a connection that others hold."""
     reply_timeout_s: float = 30.0
     """How long it waits for the server's answer; a lock is waited for a third of that."""
+
+    failover_timeout_s: float = 30.0
+    """How long it waits for another primary, where the URL names several servers."""
+
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """The settings for each server that the URL names."""
+        hosts, ports = (str(self.conninfo.get(name) or "").split(",") for name in ("host", "port"))
+        if len(hosts) == 1:
+            return [self.conninfo]
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        pairs = zip(hosts, ports, strict=True)
+        return [{**self.conninfo, "host": host, "port": port} for host, port in pairs]
 
     @property
     def lock_timeout_ms(self) -> int:
@@ -63,7 +81,12 @@ def read_address(url: str) -> Address:
             options[name] = _number(name, value)
         else:
             theirs.append((name, value))
-    return Address(_conninfo(parts._replace(query=urlencode(theirs))), **options)
+    address = Address(_conninfo(parts._replace(query=urlencode(theirs))), **options)
+    try:
+        address.members  # noqa: B018 - it can be read, or not
+    except ValueError:
+        raise UsageError("the URL names a different number of hosts and ports") from None
+    return address
 
 
 def _check_userinfo(parts: SplitResult) -> None:

@@ -12,11 +12,11 @@ import psycopg
 
 from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.loops import PerLoop
-from holdfast.backends.postgres.address import Address
 from holdfast.backends.postgres.command_steps import Ask, CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
+from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import remake_index
 from holdfast.backends.postgres.pool import AsyncPool, Pool
 from holdfast.backends.postgres.replicas import Replicas
@@ -43,18 +43,19 @@ class PostgresSetup:
 
     name = BACKEND
 
-    def __init__(
-        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
-    ) -> None:
+    def __init__(self, asked: Settings, servers: Sequence[Hosts], settings: ServerSettings) -> None:
         """`servers` are the replicas, then the primary, so that the primary's index is -1."""
-        self._primary = address = servers[-1]
+        self._primary = servers[-1]
+        address = self._primary.address
         self.durability = settings.reached(asked.require)
         self._settings = settings
         self._require = asked.require
         self._commands = CommandSteps(
             Statements(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
-            Replicas(len(servers) - 1, position=settings.position),
+            Replicas(len(servers) - 1, self._primary, position=settings.position),
             settings.vector_types,
+            require=asked.require,
+            failover_timeout_s=self._primary.failover_timeout_s,
         )
         self._process = os.getpid()
         self._closed = False
@@ -74,7 +75,9 @@ class PostgresSetup:
         cannot overlap in the server. Instead of waiting there, each with a connection of its
         own, they wait here.
         """
-        patience_s = self._primary.pool_timeout_s + _TURNS * self._primary.reply_timeout_s
+        address = self._primary.address
+        once_s = address.reply_timeout_s + self._primary.failover_timeout_s
+        patience_s = address.pool_timeout_s + _TURNS * once_s
         return GroupCommit(
             backend=BACKEND,
             under_way_max=UNDER_WAY_MAX,
@@ -100,11 +103,9 @@ class PostgresSetup:
 class PostgresBackend(PostgresSetup):
     """Commands on one database, for every thread of this process."""
 
-    def __init__(
-        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
-    ) -> None:
+    def __init__(self, asked: Settings, servers: Sequence[Hosts], settings: ServerSettings) -> None:
         super().__init__(asked, servers, settings)
-        self._servers = [Pool(address) for address in servers]
+        self._servers = [Pool(hosts) for hosts in servers]
         self._group = self._new_group()
 
     def execute(self, command: Command[R]) -> R:
@@ -156,11 +157,9 @@ class PostgresBackend(PostgresSetup):
 class AsyncPostgresBackend(PostgresSetup):
     """The same for tasks."""
 
-    def __init__(
-        self, asked: Settings, servers: Sequence[Address], settings: ServerSettings
-    ) -> None:
+    def __init__(self, asked: Settings, servers: Sequence[Hosts], settings: ServerSettings) -> None:
         super().__init__(asked, servers, settings)
-        self._servers = [AsyncPool(address) for address in servers]
+        self._servers = [AsyncPool(hosts) for hosts in servers]
         self._groups = PerLoop(self._new_group)
 
     async def execute(self, command: Command[R]) -> R:
@@ -207,7 +206,7 @@ def _run(link: Link, statement: Statement) -> Rows:
         rows = cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         raise mapped(error, statement.operation, writes=statement.writes) from error
-    _check_warned(link, statement)
+    _check_done(link, statement)
     return rows
 
 
@@ -218,12 +217,13 @@ async def _run_async(link: AsyncLink, statement: Statement) -> Rows:
         rows = await cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         raise mapped(error, statement.operation, writes=statement.writes) from error
-    _check_warned(link, statement)
+    _check_done(link, statement)
     return rows
 
 
-def _check_warned(link: Link | AsyncLink, statement: Statement) -> None:
+def _check_done(link: Link | AsyncLink, statement: Statement) -> None:
     """A commit whose wait for a standby was cut short is done here, and perhaps nowhere else."""
+    statement.timeline = link.position[0] if link.position else 0
     if statement.writes and link.warned:
         raise OutcomeUnknown(
             f"the write is on the primary, but no standby has confirmed it ({link.warned}). Retry "

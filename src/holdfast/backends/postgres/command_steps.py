@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.postgres import statements as answers
-from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended
+from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended, NoLongerKept
 from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
@@ -42,7 +42,7 @@ from holdfast.commands import (
     orphaned,
     seen_expired,
 )
-from holdfast.errors import EngineFull, HoldfastError
+from holdfast.errors import EngineFull, EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Candidate, Search
 from holdfast.runner import StepsOf
@@ -55,6 +55,14 @@ SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 NOTE_AGAIN_S: Final = 10.0
 """After a note that could not be made (a role that only reads, a lock), readers go without so long."""
+CONFIRM_S: Final = 1.0
+"""How long a standby may take from its word that it has a commit to having what came with that."""
+FAILOVER_REST_S: Final = 0.05
+"""Between two tries of a write whose outcome is unknown."""
+UNCONFIRMED: Final = (
+    "the write is on the primary, but no standby has confirmed it (none is synchronous now, or the "
+    "primary is another one by now). Retry it with the same key"
+)
 NEAR_AVOID_S: Final = 60.0
 """How long pgvector is left alone after it has failed."""
 
@@ -81,8 +89,16 @@ class CommandSteps:
     """Each command as steps, with what a store remembers between them."""
 
     def __init__(
-        self, statements: Statements, replicas: Replicas, vector_types: str | None = None
+        self,
+        statements: Statements,
+        replicas: Replicas,
+        vector_types: str | None = None,
+        *,
+        require: Durability = Durability.DISK,
+        failover_timeout_s: float = 0.0,
     ) -> None:
+        self._require = require
+        self._failover_timeout_s = failover_timeout_s
         self._statements = statements
         self._entries = IndexStatements(statements, vector_types)
         self._near_at_s = 0.0 if vector_types else math.inf
@@ -111,26 +127,44 @@ class CommandSteps:
         return self._one(command)
 
     def append(self, group: Sequence[Write]) -> Steps[None]:
-        """Give each append of a group its reply or its error, or send it on its way again."""
-        commands = [write.payload for write in group]
-        try:
-            rows: Rows = yield from _ask(PRIMARY, self._statements.append(commands))
-        except EngineFull as error:
-            yield from self._each_alone(group, error)
-            return
-        except HoldfastError as error:
-            for write in group:
-                write.settle(error=error)
-            return
-        outcomes = [answers.written(w.payload, row) for w, row in zip(group, rows, strict=True)]
-        yield from self._after_write([one for one in outcomes if isinstance(one, Written)])
-        for write, outcome in zip(group, outcomes, strict=True):
-            if outcome is None:
-                write.again = True
-            elif isinstance(outcome, HoldfastError):
+        """Give each append of a group its reply or its error, or send it on its way again.
+
+        Where another server may become primary, what has a key is repeated while its outcome is
+        unknown: the key finds it, or it was lost and is written.
+        """
+        give_up_s = time.monotonic() + self._failover_timeout_s
+        unknown: OutcomeUnknown | None = None
+        while group:
+            try:
+                group = yield from self._append(group)
+            except HoldfastError as error:
+                if isinstance(error, EngineFull) and unknown is None:
+                    yield from self._each_alone(group, error)
+                    return
+                unknown = error if isinstance(error, OutcomeUnknown) else unknown
+                is_over = time.monotonic() + FAILOVER_REST_S > give_up_s
+                group = _settle(group, error, unknown, is_over=is_over)
+                if group:
+                    self._replicas.look_again()
+                    yield Rest(FAILOVER_REST_S)
+
+    def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
+        """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
+        statement = self._statements.append([write.payload for write in group])
+        rows: Rows = yield from _ask(PRIMARY, statement)
+        done = []
+        for write, row in zip(group, rows, strict=True):
+            outcome = answers.written(write.payload, row)
+            write.again = outcome is None
+            if isinstance(outcome, HoldfastError):
                 write.settle(error=outcome)
-            else:
-                write.settle(outcome)
+            elif outcome is not None:
+                done.append((write, outcome))
+        if done:
+            yield from self._after_write(statement, [outcome for _, outcome in done])
+        for write, outcome in done:
+            write.settle(outcome)
+        return ()
 
     def _each_alone(self, group: Sequence[Write], error: HoldfastError) -> Steps[None]:
         """The one that is too large must not take the others with it."""
@@ -141,16 +175,18 @@ class CommandSteps:
             yield from self.append((write,))
 
     def _rewrite(self, command: Rewrite) -> Steps[Written]:
-        [row] = yield from _ask(PRIMARY, self._statements.rewrite(command))
+        statement = self._statements.rewrite(command)
+        [row] = yield from _ask(PRIMARY, statement)
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
             raise outcome or AssertionError(row)
-        yield from self._after_write([outcome])
+        yield from self._after_write(statement, [outcome])
         return outcome
 
     def _forget(self, command: Forget) -> Steps[Any]:
-        rows = yield from _ask(PRIMARY, self._statements.forget(command))
-        yield from self._after_write([])
+        statement = self._statements.forget(command)
+        rows = yield from _ask(PRIMARY, statement)
+        yield from self._after_write(statement, [])
         removed = answers.removed(rows)
         if removed.left and command.cleaning is not Cleaning.LATER:
             full = command.cleaning is Cleaning.FULL
@@ -177,14 +213,16 @@ class CommandSteps:
         )
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
-        rows = yield from _ask(PRIMARY, self._statements.erase_record(command))
-        yield from self._after_write([])
+        statement = self._statements.erase_record(command)
+        rows = yield from _ask(PRIMARY, statement)
+        yield from self._after_write(statement, [])
         return answers.record_removed(rows)
 
     def _import_session(self, command: ImportSession) -> Steps[bool]:
-        [(written,)] = yield from _ask(PRIMARY, self._statements.import_session(command))
+        statement = self._statements.import_session(command)
+        [(written,)] = yield from _ask(PRIMARY, statement)
         if written:
-            yield from self._after_write([])
+            yield from self._after_write(statement, [])
             return True
         there = answers.copied(
             (yield from _ask(PRIMARY, self._statements.export_session(command.session)))
@@ -192,13 +230,14 @@ class CommandSteps:
         return not is_there(there, command.copy, backend=BACKEND)
 
     def _derive(self, command: Derive) -> Steps[Written]:
-        [row] = yield from _ask(PRIMARY, self._entries.derive(command))
+        statement = self._entries.derive(command)
+        [row] = yield from _ask(PRIMARY, statement)
         if row[0] == "orphaned":
             raise orphaned(command.source, backend=BACKEND)
         outcome = answers.written(Append(command.session, ()), row)
         if not isinstance(outcome, Written):
             raise outcome or AssertionError(row)
-        yield from self._after_write([outcome])
+        yield from self._after_write(statement, [outcome])
         return outcome
 
     def _search(self, command: Search) -> Steps[Any]:
@@ -256,7 +295,10 @@ class CommandSteps:
             cut = yield from self._read_at(command, server, token)
             if cut is not None:
                 return cut
-        return answers.page(command, (yield from _ask(PRIMARY, self._statements.read(command))))
+        statement = self._statements.read(command)
+        rows = yield from _ask(PRIMARY, statement)
+        self._replicas.check_timeline(command.token, statement.timeline)
+        return answers.page(command, rows)
 
     def _read_at(self, command: Read, server: int, token: str) -> Steps[Slice | None]:
         give_up_s = time.monotonic() + self._replicas.wait_s
@@ -276,16 +318,51 @@ class CommandSteps:
             return None
         return answers.page(command, rows)
 
-    def _after_write(self, replies: Sequence[Written]) -> Steps[None]:
-        """The write is done: note where replicas must come to, and free some room now and then.
+    def _after_write(self, statement: Statement, replies: Sequence[Written]) -> Steps[None]:
+        """The write is done: see that a standby has it, where that is required or to be said.
 
-        Nothing that goes wrong here may become an error of the write.
+        Then note where replicas must come to, and free some room now and then. Nothing that
+        goes wrong there may become an error of the write.
         """
-        if self._replicas:
+        position = None
+        is_required = self._require is Durability.REPLICA
+        if is_required or any(reply.durability is Durability.REPLICA for reply in replies):
+            position = yield from self._confirmed(statement.timeline)
+            if position is None and is_required:
+                raise OutcomeUnknown(UNCONFIRMED, operation=statement.operation, backend=BACKEND)
+            if position is None:
+                for reply in replies:
+                    reply.durability = min(reply.durability, Durability.DISK)
+        if position is None and self._replicas:
             position = yield from self._position(replies)
-            for reply in replies:
-                reply.token = position
+        for reply in replies:
+            reply.token = position
         yield from self._sweep()
+
+    def _confirmed(self, timeline: int) -> Steps[str | None]:
+        """Where the log is up to which a synchronous standby has it; None if none is seen to have it.
+
+        The settings do not tell: a server lets all go that wait for a standby, without a word, when
+        an operator empties `synchronous_standby_names`. On another timeline the write may not be.
+        """
+        give_up_s = time.monotonic() + CONFIRM_S
+        losses = self._replicas.losses()
+        place, rest_s = "", REST_S / 4
+        while True:
+            try:
+                asked = self._statements.confirmed(place)
+                [(place, position, is_there)] = yield from _ask(PRIMARY, asked)
+            except HoldfastError:
+                return None
+            self._replicas.wrote(position, losses)
+            if not position.endswith(f"@{timeline}") or is_there is None:
+                return None
+            if is_there:
+                return str(position)
+            if time.monotonic() + rest_s > give_up_s:
+                return None
+            yield Rest(rest_s)
+            rest_s *= 1.5
 
     def _position(self, replies: Sequence[Written]) -> Steps[str]:
         """At or after the commit: asked for when it is done, since inside it nobody can know."""
@@ -310,6 +387,24 @@ class CommandSteps:
             return  # the next write tries again
         if swept:
             self._sweep_at_s = now_s
+
+
+def _settle(
+    group: Sequence[Write], error: HoldfastError, unknown: OutcomeUnknown | None, *, is_over: bool
+) -> list[Write]:
+    """Give the error to each that has no outcome yet; returns those that are repeated instead.
+
+    A new primary has no synchronous standby until one follows it: that passes as well. So does,
+    on an old one, the lock that the first try holds while it waits for a standby.
+    """
+    passing = OutcomeUnknown | NoLongerKept | (EngineUnreachable if unknown else NoLongerKept)
+    may_pass = isinstance(error, passing) and not is_over
+    left = [one for one in group if not one.settled and not one.again]
+    again = [one for one in left if may_pass and (unknown is None or one.payload.key)]
+    for write in left:
+        if write not in again:
+            write.settle(error=unknown or error)
+    return again
 
 
 def _ask(server: int, statement: Statement) -> Steps[Rows]:

@@ -7,6 +7,7 @@ worth keeping are kept by the functions of the schema, inside the server.
 
 from __future__ import annotations
 
+import asyncio
 import select
 import time
 from collections.abc import Generator
@@ -16,12 +17,16 @@ import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.errors import ReplyTimeout, unreachable
+from holdfast.backends.postgres.errors import ReplyTimeout, mapped, unreachable
+from holdfast.backends.postgres.hosts import Drop, Hosts, Position, Rest, read_position
+from holdfast.backends.postgres.statements import SQL
 from holdfast.errors import HoldfastError
+from holdfast.runner import run, run_async
 
 T = TypeVar("T")
 
 _OPEN: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
+_POSITION: Final = SQL["opened"].encode()
 IDLE_S_MAX: Final = 60.0
 """A connection idle for longer may have been cut by something in between without a word."""
 
@@ -33,6 +38,9 @@ class _Watched:
     warned: str = ""
     """What the server warned of since this was last emptied; a write of ours gives no warnings."""
     idle_since_s: float = 0.0
+    opened_s: float = 0.0
+    position: Position | None = None
+    """Where the log of the primary was when this was opened; None on a standby."""
 
     def __del__(self, *_: Any) -> None:
         """An interrupt may drop a connection before anybody can close it; then libpq does."""
@@ -59,28 +67,87 @@ class AsyncLink(_Watched, psycopg.AsyncConnection[Any]):
         return await super().wait(_bounded(gen, self.reply_timeout_s), *args, **settings)
 
 
-def open_link(address: Address, operation: str) -> Link:
+def open_link(address: Address, operation: str, conninfo: dict[str, Any] | None = None) -> Link:
     """A new connection; `EngineUnreachable` says why there is none."""
     try:
-        link = Link.connect(**address.conninfo, **_OPEN)
+        link = Link.connect(**(conninfo or address.conninfo), **_OPEN)
     except (psycopg.Error, OSError) as error:
         raise _not_opened(address, error, operation) from None
     _set_up(link, address)
     return link
 
 
-async def open_link_async(address: Address, operation: str) -> AsyncLink:
-    """The same, awaited."""
+async def _open_link_async(
+    address: Address, operation: str, conninfo: dict[str, Any] | None = None
+) -> AsyncLink:
     try:
-        link = await AsyncLink.connect(**address.conninfo, **_OPEN)
+        link = await AsyncLink.connect(**(conninfo or address.conninfo), **_OPEN)
     except (psycopg.Error, OSError) as error:
         raise _not_opened(address, error, operation) from None
     _set_up(link, address)
+    return link
+
+
+def open_to(hosts: Hosts, operation: str) -> Link:
+    """A new connection to the primary among these, or to this replica."""
+    if hosts.is_replica:
+        return open_link(hosts.address, operation)
+
+    def do(step: Any) -> Link | None:
+        if isinstance(step, Rest):
+            time.sleep(step.seconds)
+        elif isinstance(step, Drop):
+            step.link.close()
+        else:
+            return _positioned(open_link(hosts.address, operation, step.conninfo), operation)
+        return None
+
+    link: Link = run(hosts.find(operation), do)
+    return link
+
+
+async def open_to_async(hosts: Hosts, operation: str) -> AsyncLink:
+    """The same, awaited."""
+    if hosts.is_replica:
+        return await _open_link_async(hosts.address, operation)
+
+    async def do(step: Any) -> AsyncLink | None:
+        if isinstance(step, Rest):
+            await asyncio.sleep(step.seconds)
+        elif isinstance(step, Drop):
+            await step.link.close()
+        else:
+            link = await _open_link_async(hosts.address, operation, step.conninfo)
+            return await _positioned_async(link, operation)
+        return None
+
+    link: AsyncLink = await run_async(hosts.find(operation), do)
+    return link
+
+
+def _positioned(link: Link, operation: str) -> Link:
+    try:
+        [(text,)] = link.execute(_POSITION).fetchall()
+    except psycopg.Error as error:
+        link.close()
+        raise mapped(error, operation, writes=False) from error
+    link.position = read_position(text) if text else None
+    return link
+
+
+async def _positioned_async(link: AsyncLink, operation: str) -> AsyncLink:
+    try:
+        [(text,)] = await (await link.execute(_POSITION)).fetchall()
+    except psycopg.Error as error:
+        await link.close()
+        raise mapped(error, operation, writes=False) from error
+    link.position = read_position(text) if text else None
     return link
 
 
 def _set_up(link: Link | AsyncLink, address: Address) -> None:
     link.reply_timeout_s = address.reply_timeout_s
+    link.opened_s = time.monotonic()
     link.add_notice_handler(link.note)
 
 

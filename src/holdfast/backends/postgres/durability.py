@@ -22,11 +22,13 @@ class ServerSettings:
     """Tables of holdfast that were made UNLOGGED: they are emptied after a crash."""
     position: str = ""
     """Where the log of the primary was: a replica that is not there yet lacks what was there before."""
+    sees_standbys: str = ""
+    """Whether the role may see how far standbys are: without that no ack can say REPLICA."""
 
     def reached(self, require: Durability) -> Durability:
         """What acks survive. `synchronous_commit` is raised by each write as far as it must be."""
         commit = self.synchronous_commit
-        standbys = bool(self.synchronous_standby_names)
+        standbys = bool(self.synchronous_standby_names and self.sees_standbys)
         if self.unlogged or (commit == "off" and require is Durability.MEMORY):
             return Durability.MEMORY
         if self.fsync == "off":
@@ -46,6 +48,11 @@ class ServerSettings:
             return (
                 "the server runs with fsync=off, so a power loss can take or corrupt everything. "
                 "Set fsync=on, or say require=Durability.PROCESS"
+            )
+        if require is Durability.REPLICA and self.synchronous_standby_names:
+            return (
+                "this role may not see how far the standbys are, so no write can be shown to be on "
+                "one. GRANT pg_read_all_stats TO it, or say require=Durability.DISK"
             )
         if require is Durability.REPLICA:
             return (

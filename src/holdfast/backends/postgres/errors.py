@@ -28,6 +28,10 @@ class ConnectionLost(EngineUnreachable):
     """The connection broke while something was read. Nothing was written."""
 
 
+class NoLongerKept(Refused):
+    """The server does not keep what is required; just after a failover, not yet. Nothing was written."""
+
+
 class IndexGone(Refused):
     """Another program dropped tables of the index, which are created again. Nothing was written."""
 
@@ -42,7 +46,7 @@ _INDEX_TABLE: Final = re.compile(rf"\.({'|'.join(INDEX_TABLES)})\b")
 _UNKNOWN: Final = "It may or may not have happened: retry it with the same key"
 _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (
     # The longer prefix stands before the shorter.
-    ("HF001", Refused, "the server no longer keeps what is required; nothing was written. Set it back"),
+    ("HF001", NoLongerKept, "the server no longer keeps what is required; nothing was written. Set it back"),
     ("40", Contended, "the server gave up in favour of another transaction; nothing was written. Try again"),
     ("23514", UsageError, "no session can have such numbers; nothing was written"),
     ("22", UsageError, "a value that the server cannot hold; nothing was written"),

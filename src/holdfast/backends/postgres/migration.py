@@ -14,9 +14,10 @@ import psycopg
 
 from holdfast.backends.postgres import pgvector
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.driver import Link, open_link
+from holdfast.backends.postgres.driver import Link, open_link, open_to
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, INDEX_TABLES, mapped
+from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.statements import SQL, Row, in_schema
 from holdfast.backends.queries import load_migrations
 from holdfast.errors import EngineUnreachable, FormatTooNew, HoldfastError, Refused
@@ -31,26 +32,28 @@ MIGRATION_TIMEOUT_S: Final = 60.0
 MIGRATION_REST_S: Final = 0.5
 
 
-def open_database(address: Address) -> tuple[ServerSettings, str | None]:
+def open_database(hosts: Hosts) -> tuple[ServerSettings, str | None]:
     """Bring the schema up to date where needed; the server's settings and its identity.
 
     Safe when many processes do so at once. A role that may not create anything is enough
     where the schema is there already.
     """
-    with open_link(address, "connect") as link:
+    schema = hosts.address.schema
+    with open_to(hosts, "connect") as link:
         try:
-            _make_ready(link, address.schema)
-            row = link.execute(in_schema(SQL["setup"], address.schema), (f'"{address.schema}"',))
-            types = pgvector.offer(link, address.schema)
+            _make_ready(link, schema)
+            row = link.execute(in_schema(SQL["setup"], schema), (f'"{schema}"',))
+            types = pgvector.offer(link, schema)
             settings = ServerSettings(types, *(str(value or "") for value in row.fetchone() or ()))
             return settings, identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
 
 
-def remake_index(address: Address) -> None:
+def remake_index(hosts: Hosts) -> None:
     """Empty tables for the index, if one is missing; every index is then built from its log."""
-    with open_link(address, "recall") as link:
+    address = hosts.address
+    with open_to(hosts, "recall") as link:
         link.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         try:
             with link.transaction():

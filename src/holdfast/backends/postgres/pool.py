@@ -20,10 +20,11 @@ from holdfast.backends.postgres.driver import (
     Link,
     is_broken,
     is_fit,
-    open_link,
-    open_link_async,
+    open_to,
+    open_to_async,
 )
 from holdfast.backends.postgres.errors import BACKEND
+from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.slots import Slots
 from holdfast.errors import EngineUnreachable, StoreClosed
 
@@ -31,8 +32,9 @@ from holdfast.errors import EngineUnreachable, StoreClosed
 class Pool:
     """For the sync API."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self.address = address = hosts.address
         self._idle: list[Link] = []
         self.slots = Slots(address.pool_max)
         self._closed = False
@@ -41,7 +43,7 @@ class Pool:
         """A connection for as long as `holder` is in `slots.held`."""
         if not self.slots.take(holder, self.address.pool_timeout_s):
             raise _all_busy(self.address, operation)
-        return self._idle_one() or open_link(self.address, operation)
+        return self._idle_one() or open_to(self._hosts, operation)
 
     def give_back(self, link: Link) -> None:
         """Keep a connection for the next one who needs it."""
@@ -53,6 +55,7 @@ class Pool:
     def after(self, link: Link, error: BaseException) -> None:
         """Keep a connection after an error, or throw it away if it broke."""
         if is_broken(link, error):
+            self._hosts.doubt()
             link.close()
         else:
             self.give_back(link)
@@ -70,8 +73,9 @@ class Pool:
         with contextlib.suppress(IndexError):  # other threads take, too
             while True:
                 link = self._idle.pop()
-                if is_fit(link):
+                if is_fit(link) and self._hosts.is_usable(link):
                     return link
+                self._hosts.doubt()
                 link.close()
         return None
 
@@ -79,8 +83,9 @@ class Pool:
 class AsyncPool:
     """For the async API. An idle connection can be used in any event loop."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self.address = address = hosts.address
         self._idle: list[AsyncLink] = []
         self._free = PerLoop(lambda: asyncio.BoundedSemaphore(address.pool_max))
         self._closed = False
@@ -91,11 +96,12 @@ class AsyncPool:
         free = self._free.here()
         await self._queue(free, operation)
         try:
-            link = await self._idle_one() or await open_link_async(self.address, operation)
+            link = await self._idle_one() or await open_to_async(self._hosts, operation)
             try:
                 yield link
             except BaseException as error:
                 if is_broken(link, error):
+                    self._hosts.doubt()
                     await link.close()
                 else:
                     await self._give_back(link)
@@ -122,8 +128,9 @@ class AsyncPool:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
         while self._idle:
             link = self._idle.pop()
-            if is_fit(link):
+            if is_fit(link) and self._hosts.is_usable(link):
                 return link
+            self._hosts.doubt()
             await link.close()
         return None
 

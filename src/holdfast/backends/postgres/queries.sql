@@ -32,8 +32,13 @@ SELECT {schema}.put(
 SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
 
 -- name: read_at
+-- A replica on another timeline may be beyond the place without having what is there.
 SELECT seq, record FROM {schema}.read_at(
-    %s::pg_lsn, {namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
+    CASE WHEN %b::bigint = (
+        SELECT greatest(c.timeline_id, r.min_recovery_end_timeline, (SELECT received_tli FROM pg_stat_wal_receiver))
+        FROM pg_control_checkpoint() c, pg_control_recovery() r)
+    THEN %s::pg_lsn ELSE 'FFFFFFFF/FFFFFFFF' END,
+    {namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, %b::bigint)
 
 -- name: stat
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
@@ -105,7 +110,19 @@ WHERE c.oid IN (to_regclass('{schema}.messages'), to_regclass('{schema}.entries'
 -- name: position
 -- After a commit that was flushed, the flushed end of the log is at or after that commit. One
 -- that was not flushed (synchronous_commit=off) is before the place where the next record goes.
-SELECT CASE WHEN %b THEN pg_current_wal_flush_lsn() ELSE pg_current_wal_insert_lsn() END::text
+SELECT (CASE WHEN %b THEN pg_current_wal_flush_lsn() ELSE pg_current_wal_insert_lsn() END)::text || '@' || ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint
+
+-- name: opened
+-- Where the primary is, with its timeline: the control file would say that only after a checkpoint.
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn()::text || '@' || ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END
+
+-- name: confirmed
+-- Whether a synchronous standby has the log up to a place on its disk (empty: up to where it is now, which
+-- is at or after a commit that is done). NULL: there is no synchronous standby, or this role may not see it.
+WITH here AS MATERIALIZED (SELECT coalesce(nullif(%s, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn)
+SELECT here.lsn::text, here.lsn::text || '@' || ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint,
+       (SELECT max(flush_lsn) >= here.lsn FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum'))
+FROM here
 
 -- name: setup
 SELECT current_setting('fsync'), current_setting('synchronous_commit'),
@@ -114,8 +131,10 @@ SELECT current_setting('fsync'), current_setting('synchronous_commit'),
             THEN 'default_transaction_read_only' END,
        (SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class
         WHERE relnamespace = to_regnamespace(%s) AND relpersistence <> 'p' AND relkind IN ('r', 'p')),
-       CASE WHEN pg_is_in_recovery() THEN NULL WHEN current_setting('synchronous_commit') = 'off'
-            THEN pg_current_wal_insert_lsn() ELSE pg_current_wal_flush_lsn() END::text
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE
+            (CASE WHEN current_setting('synchronous_commit') = 'off'
+             THEN pg_current_wal_insert_lsn() ELSE pg_current_wal_flush_lsn() END)::text || '@' || ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END,
+       CASE WHEN pg_has_role('pg_read_all_stats', 'USAGE') THEN 'yes' END
 
 -- name: whose
 -- From the tables, not by to_regclass: that may answer from a cache which is older than the lock

@@ -53,6 +53,8 @@ class Statement:
     values: tuple[Any, ...]
     operation: str
     writes: bool = False
+    timeline: int = 0
+    """Of the server that has carried it out; 0 before."""
 
 
 class Statements:
@@ -144,8 +146,9 @@ class Statements:
         return self._statement("read", *self._page(command), operation=command.operation)
 
     def read_at(self, command: Read, token: str) -> Statement:
-        """A page from a replica that has come to where the token says."""
-        values = (token, *self._page(command), EXPIRY_MARGIN_MS)
+        """A page from a replica that has come to where the token says, on its timeline."""
+        place, _, timeline = token.partition("@")
+        values = (int(timeline), place, *self._page(command), EXPIRY_MARGIN_MS)
         return self._statement("read_at", *values, operation=command.operation)
 
     def stat(self, command: StatSession) -> Statement:
@@ -183,6 +186,10 @@ class Statements:
     def position(self, *, flushed: bool) -> Statement:
         """Where the log of the primary is, after a commit."""
         return self._statement("position", flushed, operation="position")
+
+    def confirmed(self, place: str) -> Statement:
+        """Whether a synchronous standby has the log up to there; empty for where it is now."""
+        return self._statement("confirmed", place, operation="position")
 
     def _page(self, command: Read) -> tuple[Any, ...]:
         bounds = (command.after, command.before, command.limit)

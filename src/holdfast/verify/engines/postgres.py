@@ -200,6 +200,14 @@ class PostgresReplica(PostgresEngine):
             raise FaultNotProven(f"the replica did not reach {wanted}")
         return Evidence("resume-replay", f"applied up to {wanted}", {"lsn": wanted})
 
+    def follow(self, primary: PostgresEngine) -> None:
+        """Follow another primary from now on, from where it is."""
+        self._primary = primary
+        primary.query(f"SELECT pg_create_physical_replication_slot('{self._slot}')")
+        source = f"host={HOST} port={primary.port} user=postgres password={self.password}"
+        self.query(f"ALTER SYSTEM SET primary_conninfo = '{source}'")
+        self.query("SELECT pg_reload_conf()")
+
     def delay(self, apply_delay_s: float) -> Evidence:
         """Apply every commit that much later than it happened; 0 follows at once."""
         self._apply_delay_s = apply_delay_s

@@ -1,0 +1,48 @@
+"""Failovers of PostgreSQL under load, for the tests and the torture."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import holdfast
+from holdfast import Durability
+from tests.contract.harness import say, texts
+from tests.waiting import wait_until
+
+
+def patroni_is_here() -> bool:
+    """Whether the programs of that topology are installed."""
+    return all(shutil.which(name) for name in ("patroni", "etcd"))
+
+
+def failover_under_load(topology: Any, session: str) -> int:
+    """How many acknowledged appends are gone after one failover."""
+    acknowledged: list[str] = []
+    stop = threading.Event()
+
+    def write(number: int) -> None:
+        with holdfast.connect(topology.url, require=Durability.REPLICA) as store:
+            turn = 0
+            while not stop.is_set():
+                text = f"{number}-{turn}"
+                store.append(session, say(text), key=text)
+                acknowledged.append(text)
+                turn += 1
+
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, number) for number in range(3)]
+        wait_until(lambda: len(acknowledged) > 30)
+        topology.failover()
+        after = len(acknowledged)
+        wait_until(lambda: len(acknowledged) > after + 10, within_s=60)
+        stop.set()
+        for writer in writers:
+            writer.result(60)
+    topology.rejoin()
+    with holdfast.connect(topology.url) as store:
+        found = texts(store.history(session))
+    assert len(found) == len(set(found)), "a repeated append was added twice"
+    return len(set(acknowledged) - set(found))

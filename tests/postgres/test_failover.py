@@ -1,0 +1,261 @@
+"""1 durable, 5 fresh, 11 loud on several machines: what a failover may not take, and who may be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused
+from holdfast.verify.engines import start_engine
+from tests.contract.harness import say, texts
+from tests.postgres.failovers import failover_under_load, patroni_is_here
+from tests.waiting import wait_until
+
+REPLICA, DISK = Durability.REPLICA, Durability.DISK
+NAMES = "synchronous_standby_names"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with start_engine("postgres", topology="standby") as topology:
+        yield topology
+
+
+@pytest.fixture(scope="module")
+def elected() -> Iterator[Any]:
+    if not patroni_is_here():
+        pytest.skip("patroni or etcd is not installed here: make setup")
+    with start_engine("postgres", topology="patroni") as topology:
+        yield topology
+
+
+@pytest.fixture
+def patroni(elected: Any) -> Iterator[Any]:
+    elected.heal()
+    elected.rejoin()
+    yield elected
+    elected.heal()
+
+
+@pytest.fixture
+def topology(cluster: Any) -> Iterator[Any]:
+    """All three members in their places, whatever the test before did."""
+    cluster.heal()
+    cluster.rejoin()
+    yield cluster
+    cluster.heal()
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)
+
+
+def is_waiting(member: Any) -> bool:
+    rows = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    return bool(member.query(rows) != [("0",)])
+
+
+def set_names(member: Any, value: str) -> None:
+    member.query(f"ALTER SYSTEM SET {NAMES} = '{value}'")
+    member.query("SELECT pg_reload_conf()")
+
+
+def append_released(topology: Any, store: holdfast.Store, session: str) -> holdfast.Ack:
+    """An append whose wait for the standby ends because somebody empties the names of standbys."""
+    primary = topology.primary()
+    [(names,)] = primary.query(f"SHOW {NAMES}")
+    topology.partition(primary)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(store.append, session, say("on one machine"), key="k")
+            wait_until(lambda: is_waiting(primary))
+            set_names(primary, "")
+            return begun.result(60)
+    finally:
+        set_names(primary, names)
+        topology.heal()
+
+
+def test_a_wait_that_was_released_without_a_standby_is_no_ack_of_a_replica(
+    topology: Any, session: str
+):
+    """PostgreSQL releases it without a word: the settings in force when it began said REPLICA."""
+    url = f"{topology.url}&failover_timeout_s=0"  # it is not repeated, so that its first outcome is seen
+    with holdfast.connect(url, require=REPLICA) as store:
+        with pytest.raises(OutcomeUnknown, match="no standby has confirmed"):
+            append_released(topology, store, session)
+        wait_until(lambda: _is_acknowledged(store, session))
+        assert texts(store.history(session)) == ["on one machine"]
+
+
+def _is_acknowledged(store: holdfast.Store, session: str) -> bool:
+    try:
+        return store.append(session, say("on one machine"), key="k").durability is REPLICA
+    except (Refused, OutcomeUnknown):  # the names of standbys are not back yet
+        return False
+
+
+def test_below_replica_the_ack_says_what_the_write_has(topology: Any, session: str):
+    with holdfast.connect(topology.url, require=DISK) as store:
+        assert store.append(session, say("on two")).durability is REPLICA
+        assert append_released(topology, store, session).durability is DISK
+
+
+def test_a_role_that_may_not_see_standbys_is_told_which_right_it_lacks(topology: Any, session: str):
+    primary = topology.primary()
+    primary.query("CREATE ROLE blind LOGIN")
+    try:
+        with holdfast.connect(topology.url):
+            pass
+        primary.query("GRANT USAGE ON SCHEMA holdfast TO blind")
+        primary.query("GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO blind")
+        primary.role_url("blind")
+        url = topology.url.replace("//postgres:", "//blind:")
+        with pytest.raises(Refused, match="GRANT pg_read_all_stats"):
+            holdfast.connect(url, require=REPLICA)
+        with holdfast.connect(url) as store:
+            assert store.append(session, say("seen by nobody")).durability is DISK
+    finally:
+        primary.query("DROP OWNED BY blind")
+        primary.query("DROP ROLE blind")
+
+
+def test_the_store_finds_the_new_primary_by_itself(topology: Any, session: str):
+    with holdfast.connect(topology.url, require=REPLICA) as store:
+        store.append(session, say("before"), key="1")
+        topology.failover()
+        assert store.append(session, say("after"), key="2").durability is REPLICA
+        assert texts(store.history(session)) == ["before", "after"]
+
+
+def test_an_append_under_way_in_a_failover_is_repeated_by_its_key(topology: Any, session: str):
+    """Held on the old primary when that is killed: its outcome is unknown to everybody."""
+    with holdfast.connect(topology.url, require=REPLICA) as store:
+        store.append(session, say("before"))
+        old = topology.primary()
+        topology.partition(old)
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(store.append, session, say("under way"), key="k")
+            wait_until(lambda: is_waiting(old))
+            topology.failover()
+            assert begun.result(60).durability is REPLICA
+        assert texts(store.history(session)) == ["before", "under way"]
+
+
+def test_without_a_key_an_unknown_outcome_stays_unknown(topology: Any, session: str):
+    with holdfast.connect(topology.url, require=REPLICA) as store:
+        old = topology.primary()
+        topology.partition(old)
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(store.append, session, say("under way"))
+            wait_until(lambda: is_waiting(old))
+            topology.failover()
+            with pytest.raises(OutcomeUnknown):
+                begun.result(60)
+
+
+def last_on(member: Any, session: str) -> int | None:
+    rows = member.query(f"SELECT last FROM holdfast.sessions WHERE name = '{session}'")
+    return int(rows[0][0]) if rows else None
+
+
+def depose(topology: Any) -> Any:
+    """Another member is promoted although the primary lives: returns the old one, which takes writes."""
+    old = topology.primary()
+    set_names(old, "")  # as an operator does whose standbys are gone
+    topology.partition(old)
+    topology.promote(old)
+    assert old.query("SELECT pg_is_in_recovery()") == [("f",)]
+    return old
+
+
+def test_a_new_store_writes_to_the_later_of_two_primaries(topology: Any, session: str):
+    old = depose(topology)
+    ports = [old.port, *(one.port for one in topology.members if one is not old)]
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)  # the deposed one first
+    with holdfast.connect(f"postgresql://postgres:{old.password}@{hosts}/postgres") as store:
+        store.append(session, say("kept"))
+    assert last_on(topology.primary(), session) == 1
+    assert last_on(old, session) is None
+
+
+def test_a_store_that_has_seen_a_later_timeline_leaves_a_deposed_primary(
+    topology: Any, session: str
+):
+    """Its connections are open and the deposed primary answers; the ack that it is shown is later."""
+    with holdfast.connect(topology.url) as reader:
+        reader.append(session, say("on both"))
+        depose(topology)
+        with holdfast.connect(topology.url) as writer:
+            ack = writer.append(session, say("on the new one"))
+        assert ack.token
+        assert texts(reader.history(session, seen=ack)) == ["on both", "on the new one"]
+        reader.append(session, say("there as well"))
+        assert len(reader.history(session)) == 3
+    assert last_on(topology.primary(), session) == 3
+
+
+def test_a_token_without_a_timeline_is_still_read(topology: Any, session: str):
+    """An ack of an earlier release."""
+    with holdfast.connect(topology.url) as store:
+        ack = store.append(session, say("a"))
+        old = holdfast.Ack(session, ack.first, ack.last, ack.durability, token="0/1000000")
+        assert texts(store.history(session, seen=old)) == ["a"]
+
+
+def test_a_token_of_a_timeline_that_nobody_has_harms_only_its_reader(topology: Any, session: str):
+    """An ack of another cluster, or one that somebody made up."""
+    with holdfast.connect(topology.url) as store:
+        ack = store.append(session, say("a"))
+        made_up = holdfast.Ack(session, 1, 1, ack.durability, token="0/1@4000000000")
+        with pytest.raises(EngineUnreachable, match="timeline 4000000000"):
+            store.history(session, seen=made_up)
+        store.append(session, say("b"))
+        assert texts(store.history(session, seen=ack)) == ["a", "b"]
+
+
+def test_a_replica_of_another_timeline_does_not_answer(topology: Any, session: str):
+    """It follows the deposed primary, beyond the place where the new timeline began."""
+    with holdfast.connect(topology.url) as store:
+        store.append(session, say("on both"))
+    old = topology.primary()
+    heir, other = (one for one in topology.members if one is not old)
+    set_names(heir, "")
+    heir.query("SELECT pg_promote()")
+    old.query(
+        "SET synchronous_commit = local; CREATE TABLE further AS SELECT generate_series(1, 50000)"
+    )
+    at = old.query("SELECT pg_current_wal_flush_lsn()")[0][0]
+    wait_until(lambda: other.query(f"SELECT pg_last_wal_replay_lsn() >= '{at}'") == [("t",)])
+    with holdfast.connect(heir.url, replicas=[other.url]) as store:
+        store.append(session, say("on the new timeline"))
+        assert texts(store.history(session)) == ["on both", "on the new timeline"]
+        assert heir.query(f"SELECT pg_current_wal_lsn() < '{at}'") == [("t",)], "nothing was shown"
+
+
+def test_nothing_acknowledged_is_lost_in_failovers_under_load(topology: Any, session: str):
+    losses = [failover_under_load(topology, f"{session}-{at}") for at in range(2)]
+    assert losses == [0, 0]
+
+
+def test_nothing_acknowledged_is_lost_in_failovers_of_patroni(patroni: Any, session: str):
+    assert failover_under_load(patroni, session) == 0
+
+
+def test_a_primary_whose_patroni_hangs_is_left_for_the_one_that_was_elected(
+    patroni: Any, session: str
+):
+    """It lives and takes connections, and nobody has told it that it was deposed."""
+    url = f"{patroni.url}&reply_timeout_s=5"
+    with holdfast.connect(url, require=REPLICA) as store:
+        store.append(session, say("before"))
+        old = patroni.primary()
+        patroni.partition(old)
+        assert store.append(session, say("on the elected one"), key="k").durability is REPLICA
+        assert patroni.primary() is not old
+        assert texts(store.history(session)) == ["before", "on the elected one"]

@@ -1,0 +1,68 @@
+"""Topologies of PostgreSQL: another primary after each failover, proven, and nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.waiting import wait_until
+
+from holdfast.linux import users_of
+from holdfast.verify.engines import Topology, start_engine
+
+
+@pytest.fixture(scope="module")
+def standby() -> Iterator[Any]:
+    with start_engine("postgres", topology="standby") as topology:
+        yield topology
+
+
+def test_a_topology_is_what_the_protocol_says(standby: Any):
+    assert isinstance(standby, Topology)
+    assert len(standby.members) == 3
+    states = "SELECT sync_state FROM pg_stat_replication ORDER BY 1"
+    assert standby.primary().query(states) == [("async",), ("sync",)]
+
+
+def test_after_a_failover_another_member_is_primary_on_a_later_timeline(standby: Any):
+    old = standby.primary()
+    facts = standby.failover().facts
+    new = standby.primary()
+    assert (facts["before"], facts["after"]) == (old.port, new.port)
+    assert old.port != new.port
+    assert old.pid is None
+    assert facts["epoch_after"] == facts["epoch_before"] + 1
+    standby.rejoin()
+    assert new.query("SELECT count(*) FROM pg_stat_replication") == [("2",)]
+    assert standby.primary() is new
+
+
+def test_after_a_switchover_the_old_primary_follows_the_new_one(standby: Any):
+    old = standby.primary().port
+    standby.switchover()
+    followers = standby.primary().query("SELECT application_name FROM pg_stat_replication")
+    assert (f"member_{old}",) in followers
+
+
+def test_a_member_that_is_cut_off_sends_nothing_until_it_is_healed(standby: Any):
+    primary = standby.primary()
+    primary.query("CREATE TABLE IF NOT EXISTS t (n int)")
+    standby.partition(primary)
+    primary.query("SET synchronous_commit = local; INSERT INTO t VALUES (1)")
+    written = primary.query("SELECT pg_current_wal_lsn() - '0/0'")[0][0]
+    others = [one for one in standby.members if one is not primary]
+    received = "SELECT pg_last_wal_receive_lsn() - '0/0'"
+    assert all(int(one.query(received)[0][0]) < int(written) for one in others)
+    standby.heal()
+    wait_until(lambda: all(int(one.query(received)[0][0]) >= int(written) for one in others))
+
+
+def test_nothing_is_left_of_a_topology_that_was_closed():
+    topology: Any
+    with start_engine("postgres", topology="standby") as topology:
+        homes = [one.data_dir.parent for one in topology.members]
+        topology.failover()
+        assert any(users_of(home) for home in homes)
+        topology.partition(topology.primary())
+    assert [pid for home in homes for pid in users_of(home)] == []
