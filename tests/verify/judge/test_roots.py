@@ -178,6 +178,51 @@ def test_an_ack_before_the_write_is_one_defect() -> None:
     assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
 
 
+LATE = {
+    "a read of everything lacks what a still later one shows": [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b", process=2), read(3, 5, 6, "b"),
+        append(4, 7, 8, "c"), read(5, 20, 21, "b", "a", "c"),
+    ],
+    "it comes after a forget that began after it was acknowledged": [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6), forget(4, 7, 8, process=2),
+        append(5, 9, 10, "c"), read(6, 11, 12, "a", "b", "c"),
+    ],
+    "it stands in a window in which newer ones belong": [
+        append(1, 1, 2, "a"), append(2, 3, 4, "b", process=2), read(3, 5, 6, "b"),
+        append(4, 7, 8, "c", process=2), read(5, 9, 10, "a", limit=1), read(6, 11, 12, "b", "c", "a"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [0, 20], ids=["by search", "by the rules"])
+@pytest.mark.parametrize("why", LATE)
+def test_an_ack_before_the_write_that_loses_nothing_is_late_and_nothing_else(
+    why: str, more: int
+) -> None:
+    """Nobody lost it, so nothing says that it would not have survived; but a read came too early."""
+    last = LATE[why][-1]
+    again = [read(50 + n, 100 + 2 * n, 101 + 2 * n, *last.messages) for n in range(more)]
+    ops = [*LATE[why], *again]
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
+
+
+def test_a_read_that_began_before_the_ack_is_not_said_to_be_stale_by_a_time() -> None:
+    ops = [
+        append(1, 1, 4, "a"), read(2, 2, 9, "b", process=3), append(3, 5, 6, "b", process=2),
+        read(4, 20, 21, "b", "a"),
+    ]  # fmt: skip
+    history = to_history(ops)
+
+    result = judge(history)
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
+    assert not [a for a in result.anomalies if "ms stale" in a.because]
+    assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
+
+
 def test_two_defects_are_two_roots() -> None:
     ops = [
         append(1, 1, 2, "a"), append(2, 3, 4, "b"),

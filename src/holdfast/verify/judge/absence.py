@@ -12,6 +12,8 @@ from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.forgotten import may_be_forgotten
 
 NS_PER_MS: Final = 1_000_000
+WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
+"""What explains a write that was acknowledged before it was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +114,10 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     again = facts.shown_after(missing.append, read.inv)
     also = _also(facts, missing)
     spare = (missing.append.number, *_spare(facts, missing))
-    if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
-        # Gone, or acknowledged before it was written.
-        also |= {"durable"}
+    if again is None or again.inv <= read.comp:
+        also |= {"durable"}  # gone
+    elif _written_late(facts, missing, again):
+        also |= WRITTEN_LATE
     if again is None and read.limit is None:
         also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
     if again is not None:
@@ -142,6 +145,8 @@ def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
     if facts.forgotten_before(missing.append, read) is not None:
         also.add("forgotten")
     row = facts.rows[read]
+    if read.cut and not facts.shown_before(row[0], missing.append.inv):
+        also |= WRITTEN_LATE  # so that its first is newer than its ack says
     first_ns = facts.known_ns[row[0]] if row else read.comp
     if facts.forget_between(missing.append.inv, first_ns):
         # It was forgotten before: whichever read shows it after that was late, or it came back.
@@ -250,22 +255,33 @@ def _report_again(
     )
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
-    if missing.beyond is not None:
+    if missing.beyond is not None and not _written_late(facts, missing, again):
         witness = (*missing.witness, missing.beyond.number, again.number)
         found.add(
             "hole", missing.message, witness, because, spare=spare, also=also, read=read.number
         )
         return
-    late_ms = (read.inv - missing.sight.ns) / NS_PER_MS
-    because += f": {late_ms:.3f} ms stale"
-    if missing.sight.number == append.ack_number:
-        own = read.process == append.process
-        because += f", read by {'its own writer' if own else 'another client'}"
+    if missing.later is None:
+        because += f": {(read.inv - missing.sight.ns) / NS_PER_MS:.3f} ms stale"
+        if missing.sight.number == append.ack_number:
+            own = read.process == append.process
+            because += f", read by {'its own writer' if own else 'another client'}"
     witness = (*missing.witness, again.number)
     found.add(
         "stale", missing.message, witness, because,
         spare=spare, also=also, lean=lean, read=read.number,
     )  # fmt: skip
+
+
+def _written_late(facts: Facts, missing: _Missing, again: Read) -> bool:
+    """Whether the ack came before the write: nobody saw it, and then it stands behind the newer."""
+    if facts.shown_before(missing.append, missing.read.inv):
+        return False
+    row = facts.rows[again]
+    both = missing.append in row and missing.beyond in row
+    return missing.beyond is None or (
+        both and row.index(missing.append) > row.index(missing.beyond)
+    )
 
 
 def _report_window(

@@ -1,7 +1,7 @@
 """What single operations say of one session, with nothing concluded: every sentence is made of it.
 
 A fact is known from one operation: an append was acknowledged, a read shows a message, a forget
-began and ended. What follows only from several of them together is in `bounds.py`.
+began and ended. What follows only from several of them together is in `effect_times.py`.
 """
 
 from __future__ import annotations

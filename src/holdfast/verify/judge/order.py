@@ -77,5 +77,5 @@ def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found
     witness = (append.number, number, newest.number, read.number)
     also = _also(facts, append, read=read)
     if not facts.shown_before(append, newest.inv):
-        also.add("durable")  # acknowledged before it was written
+        also |= {"durable", "fresh"}  # acknowledged before it was written
     found.add("reorder", a, witness, because, also=also, read=read.number)
