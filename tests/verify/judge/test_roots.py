@@ -6,10 +6,14 @@ every sentence is looked up (`sentences.py`). A seeded share here, the full figu
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -400,3 +404,21 @@ def test_a_forget_that_was_acknowledged_and_not_done_follows_from_writes_that_we
     assert {anomaly.promise for anomaly in roots(alone)} == {"forgotten"}
     assert {anomaly.promise for anomaly in roots(both)} == {"durable"}
     assert {a.follows_from for a in both.anomalies if a.session == "s"} == {("lost",)}
+
+
+def test_the_same_history_gets_the_same_words_in_every_process() -> None:
+    """Sets of names have another order in each process: none of it may show."""
+    script = (
+        "import json; from tests.verify.judge import test_roots as t; "
+        "print([json.dumps(t.to_json(t.judge(t.meddled(f'd-{n}')))) for n in (15, 35)])"
+    )
+    words = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            cwd=Path(__file__).parents[3], capture_output=True, check=True, timeout=60,
+        ).stdout
+        for seed in "013"
+    }  # fmt: skip
+
+    assert len(words) == 1

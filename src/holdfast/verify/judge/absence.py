@@ -28,6 +28,9 @@ class _Missing:
     """What the read shows and began after the batch was known: then it is no earlier state."""
 
     message: str
+    also: frozenset[str] = frozenset()
+    spare: tuple[int, ...] = ()
+    lean: str = ""
 
     @property
     def witness(self) -> tuple[int, ...]:
@@ -113,23 +116,31 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
         return
     again = facts.shown_after(missing.append, read.inv)
     also = _also(facts, missing)
-    spare = (missing.append.number, *_spare(facts, missing))
     if again is None or again.inv <= read.comp:
         also |= {"durable"}  # gone
     elif _written_late(facts, missing, again):
         also |= WRITTEN_LATE
     if again is None and read.limit is None:
         also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
+    spare = (missing.append.number, *_spare(facts, missing))
+    missing = replace(missing, also=also, spare=spare, lean=lean)
     if again is not None:
-        _report_again(facts, missing, again, found, also, spare, lean)
+        _report_again(facts, missing, again, found)
     elif ("fresh" in also or read.limit is not None) and _hidden_by_forget(facts, missing):
-        _report_late(facts, missing, found, also, spare, lean)
+        _report_late(facts, missing, found)
     else:
-        _report_lost(facts, missing, found, also, spare)
+        _report_lost(facts, missing, found)
         if not read.cut:
             return  # all was asked for that there was, and it is gone
     if read.limit is not None:
-        _report_window(facts, missing, found, also, spare)
+        _report_window(facts, missing, found)
+
+
+def _add(found: Findings, name: str, missing: _Missing, because: str, *more: int) -> None:
+    found.add(
+        name, missing.message, (*missing.witness, *more), because,
+        spare=missing.spare, also=missing.also, lean=missing.lean, read=missing.read.number,
+    )  # fmt: skip
 
 
 def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
@@ -183,26 +194,17 @@ def _what(facts: Facts, missing: _Missing) -> str:
     )
 
 
-def _report_lost(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-) -> None:
+def _report_lost(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, row = missing.read, facts.rows[missing.read]
     name = "rollback" if row and missing.beyond is None else "lost"
     if facts.case.ttl_ns is not None and not row:
-        name, also = "expired-early", also | {"durable"}
+        name = "expired-early"
     because = (
         f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
     )
     if name == "expired-early":
         because += f": read {read.number} shows nothing, the whole session is gone before its time"
-    found.add(
-        name, missing.message, missing.witness, because,
-        spare=spare, also=also, read=read.number,
-    )  # fmt: skip
+    _add(found, name, replace(missing, lean=""), because)
 
 
 def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
@@ -217,14 +219,7 @@ def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
     )
 
 
-def _report_late(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-    lean: str,
-) -> None:
+def _report_late(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, forget = missing.read, facts.forget_after(missing.read)
     if forget is None:
         return
@@ -233,22 +228,10 @@ def _report_late(
         f"{_what(facts, missing)}; forget {forget.number} {ended} after read {read.number} began, "
         "so no later read can tell whether it was lost"
     )
-    name = "stale" if missing.beyond is None else "hole"
-    found.add(
-        name, missing.message, missing.witness, because,
-        spare=spare, also=also, lean=lean, read=read.number,
-    )  # fmt: skip
+    _add(found, "stale" if missing.beyond is None else "hole", missing, because)
 
 
-def _report_again(
-    facts: Facts,
-    missing: _Missing,
-    again: Read,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-    lean: str,
-) -> None:
+def _report_again(facts: Facts, missing: _Missing, again: Read, found: Findings) -> None:
     read, append = missing.read, missing.append
     missing = replace(
         missing, message=_shown_by(append, missing.sight.ids, (*again.ids, *again.back))
@@ -256,21 +239,14 @@ def _report_again(
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
     if missing.beyond is not None and not _written_late(facts, missing, again):
-        witness = (*missing.witness, missing.beyond.number, again.number)
-        found.add(
-            "hole", missing.message, witness, because, spare=spare, also=also, read=read.number
-        )
+        _add(found, "hole", missing, because, missing.beyond.number, again.number)
         return
     if missing.later is None:
         because += f": {(read.inv - missing.sight.ns) / NS_PER_MS:.3f} ms stale"
         if missing.sight.number == append.ack_number:
             own = read.process == append.process
             because += f", read by {'its own writer' if own else 'another client'}"
-    witness = (*missing.witness, again.number)
-    found.add(
-        "stale", missing.message, witness, because,
-        spare=spare, also=also, lean=lean, read=read.number,
-    )  # fmt: skip
+    _add(found, "stale", missing, because, again.number)
 
 
 def _written_late(facts: Facts, missing: _Missing, again: Read) -> bool:
@@ -284,29 +260,20 @@ def _written_late(facts: Facts, missing: _Missing, again: Read) -> bool:
     )
 
 
-def _report_window(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-) -> None:
+def _report_window(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, append = missing.read, missing.append
     row = facts.rows[read]
     sight = facts.known_before(row[0], append.inv) if row else None
     because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
-    numbers: tuple[int, ...] = ()
+    spare = missing.spare
     if sight is not None:
         old = _shown_by(row[0], sight.ids, read.ids)
         because += (
             f" and shows {old!r}, which was {sight.words} before append {append.number} of "
             f"{missing.message!r} began"
         )
-        numbers = (sight.number,)
-    found.add(
-        "window", missing.message, missing.witness, because,
-        spare=(*numbers, *spare), also=also - {"snapshot"}, read=read.number,
-    )  # fmt: skip
+        spare = (sight.number, *spare)
+    _add(found, "window", replace(missing, spare=spare, also=missing.also - {"snapshot"}), because)
 
 
 def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> bool:
