@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from holdfast.verify.judge.case import Append, Read
@@ -12,6 +13,8 @@ from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.forgotten import may_be_forgotten
 
 NS_PER_MS: Final = 1_000_000
+LOOKS_MAX: Final = 16
+"""So many reads are asked for the order of two batches."""
 WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
 """What explains a write that was acknowledged before it was there."""
 
@@ -64,7 +67,7 @@ def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tu
         append.comp < read.inv,
         newest is not None and facts.known_ns[append] < newest.inv,
         None if again is None else again.inv > read.comp,
-        facts.shown_before(append, read.inv),
+        facts.shown_before(append, read.inv) is not None,
         read.cut,
         read.limit is None,
         bool(facts.rows[read]),
@@ -118,7 +121,7 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     also = _also(facts, missing)
     if again is None or again.inv <= read.comp:
         also |= {"durable"}  # gone
-    elif _written_late(facts, missing, again):
+    elif _written_late(facts, missing.append, missing.beyond, read.inv):
         also |= WRITTEN_LATE
     if again is None and read.limit is None:
         also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
@@ -156,8 +159,12 @@ def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
     if facts.forgotten_before(missing.append, read) is not None:
         also.add("forgotten")
     row = facts.rows[read]
-    if read.cut and not facts.shown_before(row[0], missing.append.inv):
-        also |= WRITTEN_LATE  # so that its first is newer than its ack says
+    if (
+        read.cut
+        and not facts.shown_before(row[0], missing.append.inv)
+        and _stands_behind(facts, row[0], missing.append) is not False
+    ):
+        also |= WRITTEN_LATE  # so that the first of the window is newer than its ack says
     first_ns = facts.known_ns[row[0]] if row else read.comp
     if facts.forget_between(missing.append.inv, first_ns):
         # It was forgotten before: whichever read shows it after that was late, or it came back.
@@ -238,7 +245,7 @@ def _report_again(facts: Facts, missing: _Missing, again: Read, found: Findings)
     )
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
-    if missing.beyond is not None and not _written_late(facts, missing, again):
+    if missing.beyond is not None and not _written_late(facts, append, missing.beyond, read.inv):
         _add(found, "hole", missing, because, missing.beyond.number, again.number)
         return
     if missing.later is None:
@@ -249,15 +256,18 @@ def _report_again(facts: Facts, missing: _Missing, again: Read, found: Findings)
     _add(found, "stale", missing, because, again.number)
 
 
-def _written_late(facts: Facts, missing: _Missing, again: Read) -> bool:
-    """Whether the ack came before the write: nobody saw it, and then it stands behind the newer."""
-    if facts.shown_before(missing.append, missing.read.inv):
+def _written_late(facts: Facts, append: Append, newer: Append | None, time_ns: int) -> bool:
+    """Whether the ack came before the write: nobody saw it by then, and it stands behind the newer."""
+    if facts.shown_before(append, time_ns):
         return False
-    row = facts.rows[again]
-    both = missing.append in row and missing.beyond in row
-    return missing.beyond is None or (
-        both and row.index(missing.append) > row.index(missing.beyond)
-    )
+    return newer is None or _stands_behind(facts, append, newer) is True
+
+
+def _stands_behind(facts: Facts, one: Append, other: Append) -> bool | None:
+    """Whether the last read of both shows one behind the other; None where no read tells."""
+    rows = (facts.rows[read] for read in islice(reversed(facts.shown_by.get(one, [])), LOOKS_MAX))
+    row = next((row for row in rows if other in row), None)
+    return None if row is None else row.index(one) > row.index(other)
 
 
 def _report_window(facts: Facts, missing: _Missing, found: Findings) -> None:

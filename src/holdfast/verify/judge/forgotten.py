@@ -44,12 +44,12 @@ def _sooner(one: Forget, other: Forget) -> Forget:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """When a message was known, by which operation, and in words; when first a read shows it."""
+    """When a message was known, by which operation, and in words; the first read that shows it."""
 
     ns: int
     number: int
     words: str
-    shown_ns: int
+    shown: Read
 
 
 def _known(case: Case) -> dict[str, _Known]:
@@ -60,14 +60,14 @@ def _known(case: Case) -> dict[str, _Known]:
                 append = case.writer[message]
                 if append.acked and append.comp <= read.comp:
                     words = f"{message!r} was acknowledged (append {append.ack_number})"
-                    known[message] = _Known(append.comp, append.ack_number, words, read.comp)
+                    known[message] = _Known(append.comp, append.ack_number, words, read)
                 elif append.comp <= read.comp:
                     # What a fault ended can have no later effect: shown at all, it was there.
                     words = f"a fault ended append {append.number} of {message!r}"
-                    known[message] = _Known(append.comp, append.number, words, read.comp)
+                    known[message] = _Known(append.comp, append.number, words, read)
                 else:
                     words = f"{message!r} was shown by read {read.number}"
-                    known[message] = _Known(read.comp, read.number, words, read.comp)
+                    known[message] = _Known(read.comp, read.number, words, read)
     return known
 
 
@@ -85,11 +85,11 @@ def _report(
         f"forget {forget.number} began after {known.words} and ended before read "
         f"{read.number} began, which shows it again"
     )
-    witness = (known.number, forget.number or 0, read.number)
+    seen = known.shown.comp < forget.inv
+    witness = (known.number, forget.number or 0, read.number, *([known.shown.number] * seen))
     newer = any(case.writer[m].inv > forget.comp for m in read.ids)
     # The write came after its ack, or the forget; or the read is of before the forget.
-    late = known.shown_ns > forget.inv or not newer
-    also = {"durable", "fresh"} if late else {"durable"}
+    also = {"durable"} if newer and seen else {"durable", "fresh"}
     if case.writer[message].retried_after(forget.inv):
         also.add("exactly-once")
     found.add(
