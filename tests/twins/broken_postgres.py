@@ -45,14 +45,13 @@ class CheckThenInsert(PostgresStore):
     promise: ClassVar = "exactly-once"
     caught_by: ClassVar = ("test_of_simultaneous_tries_with_one_key_exactly_one_adds",)
     schema: ClassVar = PostgresStore.schema.replace(", PRIMARY KEY (session, key)", "")
-    LOCK: ClassVar = "SELECT %s::text"
 
-    def is_new(self, session: str, key: str) -> bool:
+    def append(self, session: str, messages: list[Turn], key: str | None = None) -> None:
         find = "SELECT 1 FROM request WHERE session = %s AND key = %s"
-        if self.db.execute(find, (session, key)).fetchone():
-            return False
-        self.db.execute("INSERT INTO request VALUES (%s, %s)", (session, key))
-        return True
+        if self.db.execute(find, (session, key)).fetchone() is None:
+            with self.db.transaction():
+                self.db.execute("INSERT INTO request VALUES (%s, %s)", (session, key))
+                super().append(session, messages)
 
 
 class SnapshotForEver(PostgresStore):

@@ -214,6 +214,9 @@ class _TwoKeys(RedisStore):
         items = self.client.hmget(f"{self.key(session)}:items", ids) if ids else []
         return self.decode([item for item in items if item is not None])
 
+    def forget(self, session: str) -> None:
+        self.client.delete(f"{self.key(session)}:ids", f"{self.key(session)}:items")
+
 
 class TtlOnOneOfTwoKeys(_TwoKeys):
     """The refresh was added where the list is written; the hash was forgotten."""
@@ -252,20 +255,26 @@ class TtlPerMessage(RedisStore):
 
 
 class LateWriteResurrects(RedisStore):
-    """The agent holds the conversation in memory and saves all of it after each turn."""
+    """The agent holds the conversation in memory; if the cache has lost it, it is put back."""
 
     promise: ClassVar = "forgotten"
     caught_by: ClassVar = ("test_a_late_write_brings_nothing_back",)
+    PUSH: ClassVar = """
+        local first = redis.call('EXISTS', KEYS[1]) == 1 and ARGV[2] + 3 or 3
+        for i = first, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end
+        if ARGV[1] ~= '0' then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+    """
 
     def append(self, session: str, messages: list[Turn]) -> None:
-        held: dict[str, list[Turn]] = self.__dict__.setdefault("held", {})
-        held[session] = [*held.get(session, []), *messages]
-        self.client.set(self.key(session), json.dumps(held[session]), px=self.ttl_ms or None)
+        held: list[Any] = self.__dict__.setdefault("held", {}).setdefault(session, [])
+        all_ = [*held, *(self.encode(message) for message in messages)]
+        self.client.eval(self.PUSH, 1, self.key(session), self.ttl_ms, len(held), *all_)
+        held[:] = all_
 
     def history(self, session: str, limit: int | None = None) -> list[Turn]:
-        turns: list[Turn] = json.loads(self.client.get(self.key(session)) or "[]")
-        self.__dict__.setdefault("held", {})[session] = turns
-        return turns[-limit:] if limit else turns
+        records = self.client.lrange(self.key(session), 0, -1)
+        self.__dict__.setdefault("held", {})[session] = records
+        return self.decode(records[-(limit or 0) :])
 
 
 class SwallowedRead(RedisStore):
@@ -306,17 +315,19 @@ class CurrentSession(RedisStore):
 
 
 class ForgottenInMemoryOnly(RedisStore):
-    """Deleting is slow, so forgotten sessions are noted and cleaned up some other night."""
+    """Deleting is slow, so how much is forgotten is noted, and cleaned up some other night."""
 
     promise: ClassVar = "forgotten"
     caught_by: ClassVar = ("test_a_forgotten_session_is_empty_and_stays_so",)
 
     def history(self, session: str, limit: int | None = None) -> list[Turn]:
-        forgotten: set[str] = self.__dict__.setdefault("forgotten", set())
-        return [] if session in forgotten else super().history(session, limit)
+        forgotten: dict[str, int] = self.__dict__.setdefault("forgotten", {})
+        left = super().history(session)[forgotten.get(session, 0) :]
+        return left[-(limit or 0) :]
 
     def forget(self, session: str) -> None:
-        self.__dict__.setdefault("forgotten", set()).add(session)
+        forgotten: dict[str, int] = self.__dict__.setdefault("forgotten", {})
+        forgotten[session] = self.client.llen(self.key(session))
 
 
 BROKEN = (

@@ -14,11 +14,11 @@ from tests.twins.sound import SqliteStore, Turn
 
 
 class AckBeforeDisk(SqliteStore):
-    """Commits are slow, so rows are collected and written fifty at a time."""
+    """Commits are slow, so rows are collected and written five hundred at a time."""
 
     promise: ClassVar = "durable"
     caught_by: ClassVar = ("test_messages_survive_sigkill_of_their_writers",)
-    ROWS = 50
+    ROWS = 500
 
     def append(self, session: str, messages: list[Turn], key: str | None = None) -> None:
         self.waiting = [*getattr(self, "waiting", []), (session, messages, key)]

@@ -47,8 +47,11 @@ def work(seed: int, client: int, shape: plan.Shape) -> Callable[[Recorded], None
     return do
 
 
-def history(target: Target, seed: int, shape: plan.Shape) -> list[Event]:
-    works = [work(seed, client, shape) for client in range(CLIENTS)]
+def history(
+    target: Target, seed: int, shape: plan.Shape, killed: plan.Shape | None = None
+) -> list[Event]:
+    """What a few clients see. The first is killed; it may have a load of another shape."""
+    works = [work(seed, client, shape if client else killed or shape) for client in range(CLIENTS)]
     with peers(target, works) as clients:
         listen(clients, lambda: clients[0].acks() > 3 + seed)
         fault = clients[0].kill()

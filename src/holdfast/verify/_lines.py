@@ -189,7 +189,7 @@ def numbered(blocks: Iterator[tuple[int, bytes]], decode: Decoder) -> Iterator[t
             lines = decode.many(block)
         except (ValueError, RecursionError):
             lines = []
-        whole = len(lines) == block.count(b"\n")
+        whole = len(lines) == block.count(b"\n") and block.endswith(b"\n")
         # A bad line, an empty one, or two values on one: only one by one tells which.
         yield from enumerate(lines if whole else _one_by_one(first, block, decode), first)
 

@@ -225,12 +225,20 @@ def _build(blocks: Iterator[tuple[int, bytes]]) -> History:
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The header alone, then blocks of whole lines, each with the number of its first line."""
-    yield 1, file.readline(_LINE_BYTES_MAX)
+    yield 1, _line(file, 1)
     number = 2
     while block := file.read(_BLOCK_BYTES):
-        block += file.readline(_LINE_BYTES_MAX)
+        block += _line(file, number + block.count(b"\n"))
         yield number, block
         number += block.count(b"\n")
+
+
+def _line(file: BinaryIO, number: int) -> bytes:
+    """The rest of the line; one without an end would take all the memory there is."""
+    line = file.readline(_LINE_BYTES_MAX)
+    if len(line) == _LINE_BYTES_MAX and not line.endswith(b"\n"):
+        raise NotAHistory(f"longer than {_LINE_BYTES_MAX} bytes", line=number)
+    return line
 
 
 def _header(text: bytes) -> Header:

@@ -215,6 +215,34 @@ class Replica(Store):
         return answer
 
 
+class WrittenBehind(Store):
+    """A journal takes every write at once; the rows that are read get it a while later."""
+
+    promise = "fresh"
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self.journal: dict[int, list[tuple[str, list[str]]]] = {}
+
+    def append(self, client: int, session: str, ids: list[str], key: str | None) -> Call:
+        yield
+        if self.is_new(key):
+            self.journal.setdefault(client, []).append((session, ids))
+        yield
+        if self.rng.random() < 0.5:
+            self.apply(client)
+        return ids
+
+    def read(self, client: int, session: str, limit: int | None) -> Call:
+        for one in [client] if client < 7 else list(self.journal):
+            self.apply(one)
+        return (yield from super().read(client, session, limit))
+
+    def apply(self, client: int) -> None:
+        for session, ids in self.journal.pop(client, []):
+            self.row(session).extend(ids)
+
+
 class SortedByClock(Store):
     promise = "ordered"
 
@@ -392,7 +420,8 @@ class WrongSession(Store):
 
 
 BROKEN: tuple[type[Store], ...] = (
-    OneByOne, KeyForEachMessage, Buffered, LostUpdate, Drops, Capped, Cached, Replica, SortedByClock,
+    OneByOne, KeyForEachMessage, Buffered, LostUpdate, Drops, Capped, Cached, Replica, WrittenBehind,
+    SortedByClock,
     Unsorted, IgnoresKeys, SendsTwice, ForgetsAPage, ForgetsTheCopyOnly, ForgetsNothing, OldestN,
     SkipsTheNewest, OneTooMany, LimitBeforeFilter, ReadsAPrefix, OneRowForAll, WrongSession,
 )  # fmt: skip

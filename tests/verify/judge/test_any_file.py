@@ -75,6 +75,34 @@ def test_what_is_no_history_is_refused_by_its_line(
     assert refused.value.line == line
 
 
+@pytest.mark.parametrize("text", [INVOKE[:-9], b"{", b"\0"], ids=["an event", "a brace", "a zero"])
+def test_a_half_written_line_alone_behind_the_header_is_refused(
+    text: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(HEADER + b"\n" + text)
+
+    with pytest.raises(NotAHistory, match="half written") as refused:
+        judge_file(path)
+
+    assert refused.value.line == 2
+
+
+@pytest.mark.parametrize("lines", [[], [HEADER], [HEADER, INVOKE, ACK]], ids=len)
+def test_a_line_that_does_not_end_is_refused_before_all_of_it_is_read(
+    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_LINE_BYTES_MAX", 1 << 12)
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    os.truncate(path, 1 << 33)  # zeros that take no room on the disk
+
+    with pytest.raises(NotAHistory, match="longer than 4096 bytes") as refused:
+        judge_file(path)
+
+    assert refused.value.line == len(lines) + 1
+
+
 def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "h.jsonl"
     os.mkfifo(path)

@@ -79,6 +79,9 @@ def test_a_loss_is_explained_by_what_was_seen(
         ("isolated", anomaly("leak"), "fall together"),
         ("snapshot", anomaly("hole"), "pages that shift"),
         ("expiring", anomaly("expired-late"), "Reads refresh"),
+        ("atomic", anomaly("torn", "power"), "the write that was not synced"),
+        ("atomic", anomaly("torn", "power-explore"), "written in several steps"),
+        ("atomic", anomaly("torn", "kill"), "written one by one"),
     ],
 )
 def test_a_cause_follows_from_the_root_and_the_fault(

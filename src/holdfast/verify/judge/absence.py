@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from holdfast.verify.judge.case import Append, Read
@@ -12,6 +13,10 @@ from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.forgotten import may_be_forgotten
 
 NS_PER_MS: Final = 1_000_000
+LOOKS_MAX: Final = 16
+"""So many reads are asked for the order of two batches."""
+WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
+"""What explains a write that was acknowledged before it was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,9 @@ class _Missing:
     """What the read shows and began after the batch was known: then it is no earlier state."""
 
     message: str
+    also: frozenset[str] = frozenset()
+    spare: tuple[int, ...] = ()
+    lean: str = ""
 
     @property
     def witness(self) -> tuple[int, ...]:
@@ -59,7 +67,7 @@ def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tu
         append.comp < read.inv,
         newest is not None and facts.known_ns[append] < newest.inv,
         None if again is None else again.inv > read.comp,
-        facts.shown_before(append, read.inv),
+        facts.shown_before(append, read.inv) is not None,
         read.cut,
         read.limit is None,
         bool(facts.rows[read]),
@@ -111,22 +119,31 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
         return
     again = facts.shown_after(missing.append, read.inv)
     also = _also(facts, missing)
-    spare = (missing.append.number, *_spare(facts, missing))
-    if again is None or again.inv <= read.comp or not facts.shown_before(missing.append, read.inv):
-        # Gone, or acknowledged before it was written.
-        also |= {"durable"}
+    if again is None or again.inv <= read.comp:
+        also |= {"durable"}  # gone
+    elif _written_late(facts, missing.append, missing.beyond, read.inv):
+        also |= WRITTEN_LATE
     if again is None and read.limit is None:
         also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
+    spare = (missing.append.number, *_spare(facts, missing))
+    missing = replace(missing, also=also, spare=spare, lean=lean)
     if again is not None:
-        _report_again(facts, missing, again, found, also, spare, lean)
+        _report_again(facts, missing, again, found)
     elif ("fresh" in also or read.limit is not None) and _hidden_by_forget(facts, missing):
-        _report_late(facts, missing, found, also, spare, lean)
+        _report_late(facts, missing, found)
     else:
-        _report_lost(facts, missing, found, also, spare)
+        _report_lost(facts, missing, found)
         if not read.cut:
             return  # all was asked for that there was, and it is gone
     if read.limit is not None:
-        _report_window(facts, missing, found, also, spare)
+        _report_window(facts, missing, found)
+
+
+def _add(found: Findings, name: str, missing: _Missing, because: str, *more: int) -> None:
+    found.add(
+        name, missing.message, (*missing.witness, *more), because,
+        spare=missing.spare, also=missing.also, lean=missing.lean, read=missing.read.number,
+    )  # fmt: skip
 
 
 def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
@@ -142,6 +159,12 @@ def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
     if facts.forgotten_before(missing.append, read) is not None:
         also.add("forgotten")
     row = facts.rows[read]
+    if (
+        read.cut
+        and not facts.shown_before(row[0], missing.append.inv)
+        and _stands_behind(facts, row[0], missing.append) is not False
+    ):
+        also |= WRITTEN_LATE  # so that the first of the window is newer than its ack says
     first_ns = facts.known_ns[row[0]] if row else read.comp
     if facts.forget_between(missing.append.inv, first_ns):
         # It was forgotten before: whichever read shows it after that was late, or it came back.
@@ -178,26 +201,17 @@ def _what(facts: Facts, missing: _Missing) -> str:
     )
 
 
-def _report_lost(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-) -> None:
+def _report_lost(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, row = missing.read, facts.rows[missing.read]
     name = "rollback" if row and missing.beyond is None else "lost"
     if facts.case.ttl_ns is not None and not row:
-        name, also = "expired-early", also | {"durable"}
+        name = "expired-early"
     because = (
         f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
     )
     if name == "expired-early":
         because += f": read {read.number} shows nothing, the whole session is gone before its time"
-    found.add(
-        name, missing.message, missing.witness, because,
-        spare=spare, also=also, read=read.number,
-    )  # fmt: skip
+    _add(found, name, replace(missing, lean=""), because)
 
 
 def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
@@ -212,14 +226,7 @@ def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
     )
 
 
-def _report_late(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-    lean: str,
-) -> None:
+def _report_late(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, forget = missing.read, facts.forget_after(missing.read)
     if forget is None:
         return
@@ -228,69 +235,55 @@ def _report_late(
         f"{_what(facts, missing)}; forget {forget.number} {ended} after read {read.number} began, "
         "so no later read can tell whether it was lost"
     )
-    name = "stale" if missing.beyond is None else "hole"
-    found.add(
-        name, missing.message, missing.witness, because,
-        spare=spare, also=also, lean=lean, read=read.number,
-    )  # fmt: skip
+    _add(found, "stale" if missing.beyond is None else "hole", missing, because)
 
 
-def _report_again(
-    facts: Facts,
-    missing: _Missing,
-    again: Read,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-    lean: str,
-) -> None:
+def _report_again(facts: Facts, missing: _Missing, again: Read, found: Findings) -> None:
     read, append = missing.read, missing.append
     missing = replace(
         missing, message=_shown_by(append, missing.sight.ids, (*again.ids, *again.back))
     )
     when = "the later read" if again.inv > read.comp else "read"
     because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
-    if missing.beyond is not None:
-        witness = (*missing.witness, missing.beyond.number, again.number)
-        found.add(
-            "hole", missing.message, witness, because, spare=spare, also=also, read=read.number
-        )
+    if missing.beyond is not None and not _written_late(facts, append, missing.beyond, read.inv):
+        _add(found, "hole", missing, because, missing.beyond.number, again.number)
         return
-    late_ms = (read.inv - missing.sight.ns) / NS_PER_MS
-    because += f": {late_ms:.3f} ms stale"
-    if missing.sight.number == append.ack_number:
-        own = read.process == append.process
-        because += f", read by {'its own writer' if own else 'another client'}"
-    witness = (*missing.witness, again.number)
-    found.add(
-        "stale", missing.message, witness, because,
-        spare=spare, also=also, lean=lean, read=read.number,
-    )  # fmt: skip
+    if missing.later is None:
+        because += f": {(read.inv - missing.sight.ns) / NS_PER_MS:.3f} ms stale"
+        if missing.sight.number == append.ack_number:
+            own = read.process == append.process
+            because += f", read by {'its own writer' if own else 'another client'}"
+    _add(found, "stale", missing, because, again.number)
 
 
-def _report_window(
-    facts: Facts,
-    missing: _Missing,
-    found: Findings,
-    also: frozenset[str],
-    spare: tuple[int, ...],
-) -> None:
+def _written_late(facts: Facts, append: Append, newer: Append | None, time_ns: int) -> bool:
+    """Whether the ack came before the write: nobody saw it by then, and it stands behind the newer."""
+    if facts.shown_before(append, time_ns):
+        return False
+    return newer is None or _stands_behind(facts, append, newer) is True
+
+
+def _stands_behind(facts: Facts, one: Append, other: Append) -> bool | None:
+    """Whether the last read of both shows one behind the other; None where no read tells."""
+    rows = (facts.rows[read] for read in islice(reversed(facts.shown_by.get(one, [])), LOOKS_MAX))
+    row = next((row for row in rows if other in row), None)
+    return None if row is None else row.index(one) > row.index(other)
+
+
+def _report_window(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, append = missing.read, missing.append
     row = facts.rows[read]
     sight = facts.known_before(row[0], append.inv) if row else None
     because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
-    numbers: tuple[int, ...] = ()
+    spare = missing.spare
     if sight is not None:
         old = _shown_by(row[0], sight.ids, read.ids)
         because += (
             f" and shows {old!r}, which was {sight.words} before append {append.number} of "
             f"{missing.message!r} began"
         )
-        numbers = (sight.number,)
-    found.add(
-        "window", missing.message, missing.witness, because,
-        spare=(*numbers, *spare), also=also - {"snapshot"}, read=read.number,
-    )  # fmt: skip
+        spare = (sight.number, *spare)
+    _add(found, "window", replace(missing, spare=spare, also=missing.also - {"snapshot"}), because)
 
 
 def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> bool:

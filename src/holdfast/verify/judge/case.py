@@ -79,14 +79,10 @@ class Case:
 def make_case(session: Session, header: Header) -> Case:
     """The session as a case; failed reads and forgets, which prove nothing, left out."""
     case = Case(session.name)
-    attempts: dict[tuple[str, ...], list[Operation]] = {}
     for operation in session.appends:
-        ids = tuple(operation.ids())
         if operation.status == "fail":
-            case.failed.update(dict.fromkeys(ids, operation.number))
-        elif ids:
-            attempts.setdefault(ids, []).append(operation)
-    case.appends = [merged(ids, tries) for ids, tries in attempts.items()]
+            case.failed.update(dict.fromkeys(operation.ids(), operation.number))
+    case.appends = appends_of(session)
     case.writer = {message: append for append in case.appends for message in append.ids}
     case.reads = [_read(operation) for operation in session.reads if operation.status == "ok"]
     case.forgets = [
@@ -115,7 +111,21 @@ def _read(operation: Operation) -> Read:
     )
 
 
-def merged(ids: tuple[str, ...], attempts: list[Operation]) -> Append:
+def appends_of(session: Session) -> list[Append]:
+    """What may have been written, each batch once, whichever of its attempts wrote it."""
+    return [_merged(ids, tries) for ids, tries in attempts_of(session).items()]
+
+
+def attempts_of(session: Session) -> dict[tuple[str, ...], list[Operation]]:
+    """The attempts that may have written each batch."""
+    attempts: dict[tuple[str, ...], list[Operation]] = {}
+    for operation in session.appends:
+        if operation.status != "fail" and (ids := tuple(operation.ids())):
+            attempts.setdefault(ids, []).append(operation)
+    return attempts
+
+
+def _merged(ids: tuple[str, ...], attempts: list[Operation]) -> Append:
     """One append from its attempts: it took effect once, by the first acknowledgement."""
     first = min(attempts, key=lambda o: o.invoked_ns)
     acks = [o for o in attempts if o.status == "ok"]

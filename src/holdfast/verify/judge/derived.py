@@ -19,7 +19,7 @@ from holdfast.verify.judge.findings import Findings
 def check_derived(facts: Facts, found: Findings) -> None:
     """Report what no order explains although each read by itself could be right."""
     case = facts.case
-    bounds = make_bounds(case)
+    bounds = make_bounds(facts)
     _check_order(case, bounds, found)
     waiting = sorted(case.appends, key=lambda append: bounds.earliest[append].ns)
     lacking = {read: list(_missing(bounds, read, waiting, facts)) for read in case.reads}

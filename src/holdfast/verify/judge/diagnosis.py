@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from types import MappingProxyType
@@ -46,7 +46,7 @@ class Diagnosis:
         """What the roots of each promise are called."""
         return {
             cause: tuple(dict.fromkeys(f.anomaly.name for f in self.found if f.cause == cause))
-            for cause in self.chosen
+            for cause in _in_order(self.chosen)
         }
 
     def anomalies(self, elsewhere: Mapping[str, tuple[str, ...]] = _NOTHING) -> list[Anomaly]:
@@ -63,6 +63,11 @@ class Diagnosis:
             if f.cause not in names
         ]
         return [*roots, *echoes]
+
+
+def _in_order(causes: Collection[str]) -> list[str]:
+    """A set has another order in each process; the same history gets the same words in all."""
+    return [cause for cause in _PREFERRED if cause in causes]
 
 
 def _from(echo: Found, names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ def settled(sessions: list[Diagnosis]) -> list[Anomaly]:
 def _agreed(one: Diagnosis, firm: Counter[str], loose: Counter[str]) -> Diagnosis:
     if not one.choices - one.chosen:
         return one
-    best = max(one.choices, key=lambda c: (firm[c], loose[c], c in one.chosen))
+    best = max(_in_order(one.choices), key=lambda c: (firm[c], loose[c], c in one.chosen))
     return replace(one, chosen=frozenset({best})) if firm[best] + loose[best] else one
 
 
@@ -129,7 +134,7 @@ def _smallest(
     favourite: frozenset[str] = frozenset(),
 ) -> frozenset[str] | None:
     """The smallest set of promises that explains everything; the better one of two."""
-    candidates = [p for p in _PREFERRED if any(f.cause == p for f in found)]
+    candidates = _in_order({f.cause for f in found})
     votes = Counter(f.vote for f in found)
     for size in range(1, len(candidates) + 1):
         sets = [frozenset(c) for c in combinations(candidates, size)]

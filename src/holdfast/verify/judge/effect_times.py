@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from holdfast.verify.judge.case import Append, Case, Read
+from holdfast.verify.judge.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Bound:
 class Bounds:
     """Order and time of one session."""
 
-    rows: dict[Read, list[Append]] = field(default_factory=dict)
+    rows: dict[Read, list[Append]]
+    shown_by: dict[Append, list[Read]]
     before: dict[Append, dict[Append, Read]] = field(default_factory=dict)
     after: dict[Append, dict[Append, Read]] = field(default_factory=dict)
-    shown_by: dict[Append, list[Read]] = field(default_factory=dict)
     cycle: list[Append] = field(default_factory=list)
     earliest: dict[Append, Bound] = field(default_factory=dict)
     latest: dict[Append, Bound] = field(default_factory=dict)
@@ -48,14 +49,11 @@ def _ns(bound: Bound) -> int:
     return bound.ns
 
 
-def make_bounds(case: Case) -> Bounds:
+def make_bounds(facts: Facts) -> Bounds:
     """The bounds of a case whose reads hold only what can be explained."""
-    bounds = Bounds()
-    for read in case.reads:
-        row = list(dict.fromkeys(case.writer[message] for message in read.ids))
-        bounds.rows[read] = row
-        for append in row:
-            bounds.shown_by.setdefault(append, []).append(read)
+    case = facts.case
+    bounds = Bounds(facts.rows, facts.shown_by)
+    for read, row in facts.rows.items():
         for first, second in pairwise(row):
             bounds.before.setdefault(second, {}).setdefault(first, read)
             bounds.after.setdefault(first, {}).setdefault(second, read)

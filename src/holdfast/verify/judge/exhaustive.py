@@ -62,10 +62,15 @@ def weakened(steps: list[Step], given_up: frozenset[str]) -> list[Step]:
     if "exactly-once" in given_up:
         steps = [*steps, *(replace(s, comp=s.until, must=False) for s in steps if s.until >= 0)]
     if "fresh" in given_up:
-        steps = [replace(s, inv=-1) if s.kind == "read" else s for s in steps]
+        # A read shows an earlier state, or a write comes after its ack; but it comes.
+        steps = [replace(s, inv=-1) if s.kind == "read" else _late(s) for s in steps]
     if "expiring" in given_up:
         steps = [*steps, Step("forget", -1, NEVER_NS, must=False, again=True)]
     return steps
+
+
+def _late(step: Step) -> Step:
+    return replace(step, comp=NEVER_NS) if step.kind == "append" and step.must else step
 
 
 def _apart(step: Step, steps: list[Step]) -> list[Step]:

@@ -1,7 +1,7 @@
 """What single operations say of one session, with nothing concluded: every sentence is made of it.
 
 A fact is known from one operation: an append was acknowledged, a read shows a message, a forget
-began and ended. What follows only from several of them together is in `bounds.py`.
+began and ended. What follows only from several of them together is in `effect_times.py`.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ class Facts:
         """How many forgets began by then."""
         return bisect_right(self._forgets, time_ns, key=lambda forget: forget.inv)
 
-    def shown_before(self, append: Append, time_ns: int) -> bool:
-        """Whether a read that ended before that time shows it: no ack has to be believed."""
+    def shown_before(self, append: Append, time_ns: int) -> Read | None:
+        """A read that ended before that time and shows it: no ack has to be believed."""
         read = self._first_shown.get(append)
-        return read is not None and read.comp < time_ns
+        return read if read is not None and read.comp < time_ns else None
 
     def shown_after(self, append: Append, time_ns: int) -> Read | None:
         """The last read that ended after that time and shows it, in its place or come back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from itertools import accumulate
 
 from holdfast.verify.judge.case import Append, Case, Forget, Read
@@ -28,7 +29,7 @@ def check_forgotten(case: Case, found: Findings) -> None:
     for read in case.reads:
         back = []
         for message in read.ids:
-            at = bisect_right(invs, known[message][0])
+            at = bisect_right(invs, known[message].ns)
             if at < len(forgets) and soonest[at].comp < read.inv:
                 _report(case, read, message, known[message], soonest[at], found)
                 back.append(message)
@@ -41,23 +42,32 @@ def _sooner(one: Forget, other: Forget) -> Forget:
     return one if one.comp < other.comp else other
 
 
-def _known(case: Case) -> dict[str, tuple[int, int, str]]:
-    """When each message was known, by which operation, and in words."""
-    known: dict[str, tuple[int, int, str]] = {}
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """When a message was known, by which operation, and in words; the first read that shows it."""
+
+    ns: int
+    number: int
+    words: str
+    shown: Read
+
+
+def _known(case: Case) -> dict[str, _Known]:
+    known: dict[str, _Known] = {}
     for read in sorted(case.reads, key=lambda read: read.comp):
         for message in read.ids:
             if message not in known:
                 append = case.writer[message]
                 if append.acked and append.comp <= read.comp:
                     words = f"{message!r} was acknowledged (append {append.ack_number})"
-                    known[message] = append.comp, append.ack_number, words
+                    known[message] = _Known(append.comp, append.ack_number, words, read)
                 elif append.comp <= read.comp:
                     # What a fault ended can have no later effect: shown at all, it was there.
                     words = f"a fault ended append {append.number} of {message!r}"
-                    known[message] = append.comp, append.number, words
+                    known[message] = _Known(append.comp, append.number, words, read)
                 else:
                     words = f"{message!r} was shown by read {read.number}"
-                    known[message] = read.comp, read.number, words
+                    known[message] = _Known(read.comp, read.number, words, read)
     return known
 
 
@@ -65,19 +75,21 @@ def _report(
     case: Case,
     read: Read,
     message: str,
-    known: tuple[int, int, str],
+    known: _Known,
     forget: Forget,
     found: Findings,
 ) -> None:
     if found.has("resurrected", message):
         return
     because = (
-        f"forget {forget.number} began after {known[2]} and ended before read "
+        f"forget {forget.number} began after {known.words} and ended before read "
         f"{read.number} began, which shows it again"
     )
-    witness = (known[1], forget.number or 0, read.number)
+    seen = known.shown.comp < forget.inv
+    witness = (known.number, forget.number or 0, read.number, *([known.shown.number] * seen))
     newer = any(case.writer[m].inv > forget.comp for m in read.ids)
-    also = {"durable"} if newer else {"durable", "fresh"}  # write or forget came after its ack
+    # The write came after its ack, or the forget; or the read is of before the forget.
+    also = {"durable"} if newer and seen else {"durable", "fresh"}
     if case.writer[message].retried_after(forget.inv):
         also.add("exactly-once")
     found.add(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from holdfast.verify.history import Operation, Session
-from holdfast.verify.judge.case import Append, merged
+from holdfast.verify.judge.case import Append, appends_of, attempts_of
 from holdfast.verify.judge.findings import Findings
 
 _ALSO = frozenset({"durable", "forgotten", "exactly-once"})
@@ -89,12 +89,8 @@ def _check_time(session: Session, found: Findings) -> None:
 
 
 def _numbered(session: Session) -> Iterator[tuple[Append, list[int]]]:
-    attempts: dict[tuple[str, ...], list[Operation]] = {}
-    for operation in session.appends:
-        if operation.status != "fail":
-            attempts.setdefault(tuple(operation.ids()), []).append(operation)
-    for ids, tries in attempts.items():
-        seqs = next((o.seqs for o in tries if o.seqs), None)
-        append = merged(ids, tries)
+    attempts = attempts_of(session)
+    for append in appends_of(session):
+        seqs = next((o.seqs for o in attempts[append.ids] if o.seqs), None)
         if seqs and append.acked:
             yield append, seqs

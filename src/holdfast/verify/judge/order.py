@@ -74,8 +74,11 @@ def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found
         f"{known} before append {newest.number} of {x!r} began, "
         f"yet read {read.number} shows {a!r} after {x!r}"
     )
-    witness = (append.number, number, newest.number, read.number)
+    witness: tuple[int, ...] = (append.number, number, newest.number, read.number)
     also = _also(facts, append, read=read)
-    if not facts.shown_before(append, newest.inv):
-        also.add("durable")  # acknowledged before it was written
+    seen = facts.shown_before(append, newest.inv)
+    if seen is None:
+        also |= {"durable", "fresh"}  # acknowledged before it was written
+    else:
+        witness = (*witness, seen.number)
     found.add("reorder", a, witness, because, also=also, read=read.number)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
-from holdfast.verify.judge.case import NS_PER_S, Append, expiries, merged
+from holdfast.verify.judge.case import NS_PER_S, Append, appends_of, expiries
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
@@ -183,15 +183,6 @@ def _append_step(append: Append, witness: list[Operation], kept: set[str]) -> St
     if append.acked and append.ack_number not in {o.number for o in witness}:
         return Step("append", append.inv, NEVER_NS, must=False, ids=ids, until=until)
     return Step("append", append.inv, append.comp, append.acked, ids, until=until)
-
-
-def appends_of(session: Session) -> list[Append]:
-    """What may have been written, each batch once, whichever of its attempts wrote it."""
-    attempts: dict[tuple[str, ...], list[Operation]] = {}
-    for operation in session.appends:
-        if operation.status != "fail" and (ids := tuple(operation.ids())):
-            attempts.setdefault(ids, []).append(operation)
-    return [merged(ids, tries) for ids, tries in attempts.items()]
 
 
 def _numbers_clash(all_: list[Append], witness: list[Operation]) -> bool:

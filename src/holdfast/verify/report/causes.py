@@ -248,6 +248,17 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
+            "The batch is written in several steps, and the power went before the last of them was "
+            "synced: the synced part of the batch is there, the write that was not synced is gone.",
+            "Write the batch as one transaction, or as one record of your file with its length "
+            "and a checksum; sync it once, before the ack, and drop an incomplete record on "
+            "reading.",
+        ),
+        promise="atomic",
+        faults=_POWER,
+    ),
+    _When(
+        Cause(
             "The messages of one append are written one by one, so a reader (or a crash) can come "
             "in between.",
             "Write the batch in one transaction, one multi-row statement or one script.",
