@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.errors import VerifyError
-from holdfast.verify.capsule import kept, work
+from holdfast.verify.capsule import data, kept, work
 
 CAPSULES = Path(__file__).parents[2] / "capsules" / "0.1.0"
 Change = Callable[[dict[str, Any]], object]
@@ -135,6 +135,21 @@ def test_an_append_only_file_reaches_nothing_beyond_its_data(
     assert done.exit_code == 1, done.output
     assert "today's engine does not take it" in done.output
     assert "unknown command" in done.output.lower(), "it was stopped by what is locked"
+
+
+def test_an_append_only_file_does_not_take_all_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Forty bytes make half a gigabyte, and an engine that reads its own file asks no limit of its own."""
+    monkeypatch.setattr(data, "MEMORY_BYTES_MAX", 1 << 30)
+    folder = copy_of("redis-7.0-aof", tmp_path)
+    [file] = list((folder / "data").rglob("*.aof.xz"))
+    tail = commands("SELECT 0", *(f"SETBIT large-{at} 4294967295 1" for at in range(3)))
+    whole = lzma.decompress(file.read_bytes()) + tail
+    put(folder, str(file.relative_to(folder / "data")), lzma.compress(whole))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "today's engine does not take it" in done.output
 
 
 @pytest.mark.parametrize("called", ["trigger", "TRIGGER"])
@@ -256,6 +271,11 @@ def test_a_capsule_with_anything_changed_ends_in_words(tmp_path: Path, first: in
     for seed in range(first, first + 20):
         (tmp_path / str(seed)).mkdir()
         attack(tmp_path / str(seed), seed)
+
+
+@pytest.mark.parametrize("seed", [204, 248, 507, 699])
+def test_a_capsule_that_once_ended_in_a_traceback_ends_in_words(tmp_path: Path, seed: int):
+    attack(tmp_path, seed)
 
 
 def attack(tmp_path: Path, seed: int) -> None:

@@ -15,8 +15,8 @@ from holdfast.errors import EngineUnreachable, Refused
 
 def _open(asked: Settings) -> tuple[list[Address], ServerSettings]:
     """The replicas and then the primary, of the current schema and able to be written to."""
-    address = read_address(asked.url)
-    replicas = [read_address(url) for url in asked.replicas]
+    address = read_address(asked.url.reveal())
+    replicas = [read_address(url.reveal()) for url in asked.replicas]
     settings, identity = open_database(address)
     if settings.read_only:
         raise Refused(
