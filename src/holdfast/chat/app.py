@@ -390,10 +390,8 @@ async def load(
             async with asyncio.timeout(bounds.LOAD_TIMEOUT_S), service.turns.alone(person):
                 return Json(await panel.load(store, person, file, key))
     except TimeoutError as error:
-        words = (
-            "the load took too long and was ended; what is loaded stays. Send the same file with"
-        )
-        raise OutcomeUnknown(f"{words} the same key: nothing is added twice") from error
+        words = "the load took too long and was ended; what is loaded stays. Send the same file"
+        raise OutcomeUnknown(f"{words} with the same key: nothing is added twice") from error
     finally:
         service.loading.discard(address)
 

@@ -175,6 +175,35 @@ def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, called
     assert "code of its own, which was not run: 'busy'" in done.output
 
 
+@pytest.mark.parametrize("target", ["openai-agents:sqlite", "chroma:client"])
+def test_a_frameworks_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, target: str):
+    """The manifest names the framework, whose driver would run it in this process, without an end."""
+    work.create(tmp_path / "kept", work.Origin(target=target))
+    assert verify(tmp_path / "kept").exit_code == 0
+    packed = {file: lzma.decompress(file.read_bytes()) for file in tmp_path.rglob("*.xz")}
+    [(kept_as, content)] = [
+        (file, content)
+        for file, content in packed.items()
+        if content.startswith(b"SQLite format 3")
+    ]
+    database = tmp_path / "database"
+    database.write_bytes(content)
+    connection = apsw.Connection(str(database))
+    asked = (
+        "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE%' AND name NOT LIKE 'sqlite%'"
+    )
+    for (table,) in list(connection.execute(asked)):
+        connection.execute(
+            f'CREATE TRIGGER "on {table}" AFTER INSERT ON "{table}" BEGIN SELECT 1; END'
+        )
+    connection.close()
+    name = str(kept_as.relative_to(tmp_path / "kept" / "data"))
+    put(tmp_path / "kept", name, lzma.compress(database.read_bytes()))
+    done = verify(tmp_path / "kept")
+    assert done.exit_code == 1, done.output
+    assert "code of its own, which was not run" in done.output
+
+
 @pytest.mark.parametrize(
     "name",
     [

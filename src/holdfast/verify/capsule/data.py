@@ -33,6 +33,7 @@ _PLACES: Final = "/usr/lib/postgresql/*/bin/pg_dump"
 _SECRET_LINES: Final = re.compile(rb"^\\(un)?restrict .*\n", re.MULTILINE)
 """What newer pg_dumps write for psql alone, with a new secret every time."""
 _ROLE: Final = "capsule"
+_SQLITE: Final = b"SQLite format 3\0"
 _LEFT_OUT: Final = ("-shm", ".pid", ".lock")
 
 
@@ -109,8 +110,15 @@ def _run_dump(engine: Engine, dump: bytes) -> str:
     return url
 
 
-def check_code(file: Path) -> None:
-    """`EngineFailed` where a SQLite file has a trigger or view that no schema of ours has."""
+def check_code(folder: Path | None, database: Path) -> None:
+    """`EngineFailed` where a SQLite file, a framework's too, has a trigger or view that is not ours."""
+    files = [] if folder is None else [one for one in folder.rglob("*") if one.is_file()]
+    for file in files:
+        if file == database or file.read_bytes().startswith(_SQLITE):
+            _check_code(file)
+
+
+def _check_code(file: Path) -> None:
     import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
 
     schema = resources.files("holdfast.backends.sqlite") / "schema"

@@ -281,8 +281,8 @@ def _brought(
         _ended_after(VERIFY_S, engine),
     ):
         url = engine.url if exported else data.bring(engine, capsule.form, files)
-        if kind == "sqlite" and target == kind and not exported:
-            data.check_code(Path(unquote(urlsplit(url).path[1:])))
+        if kind == "sqlite" and not exported:
+            data.check_code(engine.data_dir, Path(unquote(urlsplit(url).path[1:])))
         with _opened(target, engine, capsule.namespace, url) as store:
             if exported and isinstance(store, HoldfastStore):
                 _load(store, files[_EXPORT])
