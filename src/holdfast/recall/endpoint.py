@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from holdfast.errors import EngineUnreachable, Refused, UsageError
@@ -10,14 +11,18 @@ from holdfast.secrets import SecretUrl
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 _WORDS_MAX: Final = 300
+_ENDPOINT: Final = re.compile(r"https?://(\[[^]@/]*\]|[^:@/]+)(:\d+)?(/|$)")
 
 
 class Endpoint:
     """The key goes into a header and into no words. Every request is bounded in time."""
 
     def __init__(self, url: str, *, api_key: str | None, timeout_s: float) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"an endpoint is an http or https URL, not {SecretUrl(url)}")
+        if not _ENDPOINT.match(url):
+            raise UsageError(
+                "an endpoint is an http or https URL, without a user name or password: what it asks "
+                f"for goes into api_key. Not {SecretUrl(url)}"
+            )
         self.url = SecretUrl(url.rstrip("/"))
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json"}
