@@ -21,6 +21,7 @@ from holdfast.chat.people import Access
 from holdfast.chat.remote_model import Model
 from holdfast.cli import main
 from holdfast.commands import Settings
+from holdfast.doctor.watching import WatchOptions
 from holdfast.secrets import SecretUrl
 from holdfast.verify.capsule.work import Origin
 from holdfast.verify.check import CheckOptions
@@ -125,6 +126,7 @@ def test_no_value_shows_a_password(url: str) -> None:
         TargetSpec(url, engine=view),
         view,
         Origin(url=secret),
+        WatchOptions(secret),
         ChatOptions(secret, "n", level, None, secret),
         SecretUrl(url),
     ]
