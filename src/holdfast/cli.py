@@ -13,6 +13,7 @@ from holdfast import cli_store, terminal
 from holdfast import completion as offer
 from holdfast._version import __version__
 from holdfast.errors import EngineMissing, HoldfastError, OutcomeUnknown, UsageError, VerifyError
+from holdfast.secrets import SecretUrl, without_passwords
 
 EXIT_BROKEN: Final = 1
 EXIT_USAGE: Final = 2
@@ -37,13 +38,21 @@ class Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(words.split())) for name, words in lines])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what was given: a complaint may quote it, and then without its passwords."""
+        ctx.obj = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of the tree is told in words, without a traceback."""
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            terminal.complain(error)
+            terminal.complain(error, ctx.obj)
             ctx.exit(exit_code(error))
+        except click.ClickException as error:
+            vars(error).update(message=without_passwords(error.message, ctx.obj))
+            raise
 
 
 def exit_code(error: HoldfastError) -> int:
@@ -197,7 +206,13 @@ def capsule() -> None:
 @capsule.command("create")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("target", default="sqlite", shell_complete=offer.targets)
-@click.option("--from", "url", help="Keep this store's data, or this export, as it is.")
+@click.option(
+    "--from",
+    "url",
+    type=SecretUrl,
+    metavar="URL",
+    help="Keep this store's data, or this export, as it is.",
+)
 @click.option("--target", "named", help="As the second argument.")
 @shared.engine_option
 @click.option("--engine-version", help="Its version, such as 6.2.")
@@ -244,7 +259,7 @@ def capsule_verify(
 
 
 @main.command()
-@click.argument("target", required=False, envvar="HOLDFAST_STORE")
+@click.argument("target", required=False, type=SecretUrl, envvar="HOLDFAST_STORE")
 @click.option("--manifest", type=shared.EXISTING, help="A Kubernetes or Compose file.")
 @shared.namespace_option
 @click.option(
@@ -298,7 +313,12 @@ def doctor(ctx: click.Context, /, **asked: Any) -> None:
 )
 @click.option("--port", type=shared.PORT, default=8765, show_default=True)
 @click.option("--token", envvar="HOLDFAST_CHAT_TOKEN", help="Asked for before anything is shown.")
-@click.option("--model-url", help="A server that speaks the OpenAI protocol, such as http://…/v1.")
+@click.option(
+    "--model-url",
+    type=SecretUrl,
+    metavar="URL",
+    help="A server that speaks the OpenAI protocol, such as http://…/v1.",
+)
 @click.option("--model", help="Its model. Its key is read from HOLDFAST_MODEL_KEY.")
 @shared.embedder_option
 @shared.index_option

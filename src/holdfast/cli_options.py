@@ -10,6 +10,7 @@ import click
 from holdfast import completion as offer
 from holdfast import project_settings
 from holdfast.errors import UsageError
+from holdfast.secrets import SecretUrl
 
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 PORT: Final = click.IntRange(0, 65535)
@@ -56,6 +57,8 @@ json_option = click.option(
 store_option = click.option(
     "--store",
     "url",
+    type=SecretUrl,
+    metavar="URL",
     envvar="HOLDFAST_STORE",
     default="sqlite:///memory.db",
     show_default=True,
@@ -66,7 +69,10 @@ namespace_option = click.option(
 )
 embedder_option = click.option("--embedder", help="minilm (default) or wordllama.")
 index_option = click.option(
-    "--index", help="chroma:///dir or chroma+http://host:port; otherwise in the engine."
+    "--index",
+    type=SecretUrl,
+    metavar="URL",
+    help="chroma:///dir or chroma+http://host:port; otherwise in the engine.",
 )
 engine_option = click.option(
     "--engine", shell_complete=offer.engines, help="The engine that a function target(engine) gets."

@@ -24,14 +24,18 @@ from holdfast.cli_options import (
 from holdfast.connection import connect, existing
 from holdfast.contract import Store
 from holdfast.model import Message
+from holdfast.secrets import SecretUrl
 
 PAGE: Final = 1000
 
 
 @contextmanager
-def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> Iterator[Store]:
+def opened(url: SecretUrl, namespace: str, *, create: bool = False, **more: Any) -> Iterator[Store]:
     """The store of a command. To look at a file that is not there must not create it."""
-    with connect(url if create else existing(url), namespace=namespace, **more) as store:
+    given = url.reveal() if create else existing(url.reveal())
+    if (index := more.pop("index", None)) is not None:
+        more["index"] = index.reveal()
+    with connect(given, namespace=namespace, **more) as store:
         yield store
 
 
@@ -42,7 +46,7 @@ def opened(url: str, namespace: str, *, create: bool = False, **more: Any) -> It
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of results.")
 @json_option
 def sessions(
-    url: str, namespace: str, prefix: str, limit: int | None, *, json_to: Path | None
+    url: SecretUrl, namespace: str, prefix: str, limit: int | None, *, json_to: Path | None
 ) -> None:
     """List live sessions, with their sizes and when they expire."""
     with opened(url, namespace) as store:
@@ -65,7 +69,9 @@ def _names(store: Store, prefix: str) -> Iterator[str]:
 @click.option("--before", type=click.IntRange(0), help="Only numbers below this one.")
 @click.option("--after", type=click.IntRange(0), help="Only numbers above this one.")
 @json_option
-def history(session: str, url: str, namespace: str, *, json_to: Path | None, **page: Any) -> None:
+def history(
+    session: str, url: SecretUrl, namespace: str, *, json_to: Path | None, **page: Any
+) -> None:
     """Show the messages of a session, oldest first."""
     with opened(url, namespace) as store:
         found = store.history(session, **page)
@@ -82,7 +88,7 @@ def history(session: str, url: str, namespace: str, *, json_to: Path | None, **p
 @json_option
 def forget(
     session: str,
-    url: str,
+    url: SecretUrl,
     namespace: str,
     *,
     yes: bool,
@@ -103,7 +109,7 @@ def forget(
 @namespace_option
 @click.option("--prefix", default="", help="Only ids starting with this.")
 @click.option("-o", "--output", type=FILE, help="A file.")
-def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
+def export(url: SecretUrl, namespace: str, prefix: str, output: Path | None) -> None:
     """Write every session as JSON Lines, exactly, for `holdfast load`."""
     with opened(url, namespace) as store:
         if output is None:
@@ -117,7 +123,7 @@ def export(url: str, namespace: str, prefix: str, output: Path | None) -> None:
 @store_option
 @namespace_option
 @json_option
-def load(file: TextIO, url: str, namespace: str, *, json_to: Path | None) -> None:
+def load(file: TextIO, url: SecretUrl, namespace: str, *, json_to: Path | None) -> None:
     """Read sessions from an export; each one is loaded whole or not at all."""
     with opened(url, namespace, create=True) as store:
         terminal.show_loaded(store.load(file), json_to)
@@ -153,7 +159,7 @@ def migrate(ctx: click.Context, /, *, json_to: Path | None, **asked: Any) -> Non
 @index_option
 @json_option
 def reindex(
-    scope: str | None, url: str, namespace: str, *, json_to: Path | None, **asked: Any
+    scope: str | None, url: SecretUrl, namespace: str, *, json_to: Path | None, **asked: Any
 ) -> None:
     """Rebuild the index of a scope, or of all, from the log."""
     with opened(url, namespace, **asked) as store:
@@ -174,7 +180,7 @@ def reindex(
 def append(
     session: str,
     content: str | None,
-    url: str,
+    url: SecretUrl,
     namespace: str,
     *,
     role: str,
@@ -196,7 +202,7 @@ def append(
 @click.option("--key", help="A retry with the same key adds nothing.")
 @json_option
 def remember(
-    scope: str, text: str, url: str, namespace: str, *, key: str | None, json_to: Path | None
+    scope: str, text: str, url: SecretUrl, namespace: str, *, key: str | None, json_to: Path | None
 ) -> None:
     """Keep a text for later questions in SCOPE, a user or a session."""
     with opened(url, namespace, create=True) as store:
@@ -213,7 +219,14 @@ def remember(
 @index_option
 @json_option
 def recall(
-    scope: str, query: str, url: str, namespace: str, *, k: int, json_to: Path | None, **asked: Any
+    scope: str,
+    query: str,
+    url: SecretUrl,
+    namespace: str,
+    *,
+    k: int,
+    json_to: Path | None,
+    **asked: Any,
 ) -> None:
     """Find by meaning what was said and remembered in SCOPE."""
     with opened(url, namespace, **asked) as store:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Conflict, UsageError
 from holdfast.model import Durability, SessionState
+from holdfast.secrets import SecretUrl
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -33,6 +34,7 @@ SUBLOGS: Final = (b"", MEMORIES, SUMMARIES)
 ERASED: Final = (
     b'{"v":1,"crc":"d43b6d62","msg":{"id":"erased","role":"erased","content":null,"at":null}}'
 )
+
 """The record that stands where a memory was erased: a readable one that carries nothing.
 
 It keeps the numbers of the others, and it is not taken for damage. It is in every store for ever.
@@ -280,12 +282,12 @@ class ImportSession(Command[bool]):
 
 @dataclass(slots=True)
 class Settings:
-    """What `connect` was asked for. The URL may hold a password: it never goes into words."""
+    """What `connect` was asked for."""
 
-    url: str = field(repr=False)
+    url: SecretUrl
     namespace: bytes
     require: Durability
-    replicas: tuple[str, ...] = field(default=(), repr=False)
+    replicas: tuple[SecretUrl, ...] = ()
 
 
 class Setup(Protocol):

@@ -15,6 +15,7 @@ from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Refused, StorageWarning, UsageError
 from holdfast.model import Durability
 from holdfast.runner import Index
+from holdfast.secrets import SecretUrl
 
 if TYPE_CHECKING:
     from holdfast.recall.embedders import Embedder
@@ -121,20 +122,6 @@ def existing(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}mode=rw"
 
 
-def without_password(url: str) -> str:
-    """A target as it may be shown: nothing of a user name, a password or an option is left.
-
-    A password with a slash in it looks like a path, so all before the last @ goes.
-    """
-    scheme, mark, rest = url.partition("://")
-    if not mark:  # no URL, or one that is written wrong
-        return f"…@{url.rpartition('@')[2]}" if "@" in url else url
-    if scheme in ("sqlite", "chroma") and rest.startswith("/"):  # a file's name may hold an @
-        return url
-    place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
-    return f"{scheme}{mark}{place}"
-
-
 def scheme_of(url: str) -> str:
     """What comes before ://, of a URL that can be taken apart; `UsageError` where it cannot."""
     try:
@@ -161,7 +148,8 @@ def _prepare(
         raise UsageError("replicas must be a list of URLs")
     for one in replicas:
         scheme_of(str(one))
-    return _backend_module(scheme_of(url)), Settings(url, space, require, tuple(replicas))
+    secret = tuple(SecretUrl(str(one)) for one in replicas)
+    return _backend_module(scheme_of(url)), Settings(SecretUrl(url), space, require, secret)
 
 
 def log_and_index(url: str, index: str | None) -> tuple[str, str | None]:
@@ -190,7 +178,7 @@ def _index(index: object, settings: Settings) -> Index | None:
     if index is None:
         return None
     if not isinstance(index, str) or not index.startswith(("chroma://", "chroma+http://")):
-        shown = without_password(index) if isinstance(index, str) else index
+        shown = str(SecretUrl(index)) if isinstance(index, str) else index
         raise UsageError(
             "index is chroma:///dir or chroma+http://host:port; left out, vectors are kept in the "
             f"log's own engine. Not {shown!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from holdfast.errors import HoldfastError, StoredDataError, UsageError
 from holdfast.linux import sync_directory
 from holdfast.model import Ack, Erased, History, Loaded, Message, Recalled, Stat
+from holdfast.secrets import without_passwords
 
 if TYPE_CHECKING:
     from holdfast.integrations.migration import Moved
@@ -25,9 +26,10 @@ LINES_MAX: Final = 100
 # rich is imported where a table is drawn: `holdfast --help` and --json do without it.
 
 
-def complain(error: HoldfastError) -> None:
-    """One error, in its own words, on the error stream."""
-    print(f"holdfast: {type(error).__name__}: {_printable(str(error))}", file=sys.stderr)
+def complain(error: HoldfastError, given: Sequence[str] = ()) -> None:
+    """One error, in its own words, on the error stream. `given` are the arguments of the command."""
+    words = without_passwords(str(error), given)
+    print(f"holdfast: {type(error).__name__}: {_printable(words)}", file=sys.stderr)
 
 
 def say(words: str) -> None:

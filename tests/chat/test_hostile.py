@@ -8,6 +8,7 @@ import io
 import json
 import socket
 import time
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,13 +21,16 @@ from uvicorn.server import ServerState
 import holdfast
 from holdfast.chat import bounds, panel
 from holdfast.chat.answers import Companion
+from holdfast.chat.app import Setting, build
 from holdfast.chat.connections import bounded
+from holdfast.chat.link import ChatOptions, Link
 from holdfast.chat.noticing import memories_in
-from holdfast.chat.people import Person, new_token
+from holdfast.chat.people import Access, Person, new_token
 from holdfast.chat.request_guard import address_of
 from holdfast.chat.turns import Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict
+from holdfast.secrets import SecretUrl
 from tests.chat.hostile import HOSTILE, attack
 from tests.chat.people import Client
 from tests.exports import export, session
@@ -210,6 +214,84 @@ def test_one_address_does_not_take_every_connection(serve):
     wait_until(lambda: comes_in(port))  # it too, when its others are closed
 
 
+@contextlib.asynccontextmanager
+async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a service in this process."""
+    config = uvicorn.Config(app, http=bounded(by_address=True), lifespan="off", port=0)
+    config.load()
+    loop, state = asyncio.get_running_loop(), ServerState()
+    protocol: Any = config.http_protocol_class
+    made = partial(protocol, config=config, server_state=state, app_state={})
+    async with await loop.create_server(made, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+
+@pytest.mark.parametrize("path", ["conversations/conversation-1/messages", f"load/{KEY}"])
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "BODY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(bounds, "LOAD_TIMEOUT_S", 0.5)
+    head = (
+        f"POST /api/{path} HTTP/1.1\r\nHost: x\r\nCookie: holdfast_person={new_token()}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    )
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    async def work() -> bytes:
+        options = ChatOptions(
+            SecretUrl(f"sqlite:///{tmp_path}/m.db"), "chat", holdfast.Durability.DISK
+        )
+        link = Link(options)
+        app = build(link, Companion(), Setting(Access(None), None))
+        async with served(app) as (reader, writer):
+            writer.write(head.encode())
+            dripping = asyncio.create_task(drip(writer))
+            found = await asyncio.wait_for(reader.read(), 30)  # to the end: it hangs up too
+            dripping.cancel()
+        await link.close()
+        return found
+
+    found = asyncio.run(work())
+    assert found.startswith(b"HTTP/1.1 408")
+    assert b"nothing was done" in found
+
+
+def test_a_load_that_takes_too_long_is_ended_and_can_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "LOAD_TIMEOUT_S", 0.5)
+    begun = asyncio.Event()
+
+    async def slow(*_: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(panel, "load", slow)
+
+    async def work() -> httpx.Response:
+        url = SecretUrl(f"sqlite:///{tmp_path}/m.db")
+        link = Link(ChatOptions(url, "chat", holdfast.Durability.DISK))
+        app = build(link, Companion(), Setting(Access(None), None))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x", timeout=30) as http:
+            headers = {"Cookie": f"holdfast_person={new_token()}"}
+            found = await http.post(f"/api/load/{KEY}", content=b"x", headers=headers)
+        await link.close()
+        return found
+
+    found = asyncio.run(work())
+    assert begun.is_set()
+    assert (found.status_code, found.json()["outcome"]) == (503, "unknown")
+    assert "the same file" in found.json()["message"]
+
+
 @pytest.mark.parametrize("ask", [False, True])
 def test_a_connection_that_only_waits_is_ended_and_an_answer_that_takes_long_is_not(
     monkeypatch, *, ask: bool
@@ -222,20 +304,13 @@ def test_a_connection_that_only_waits_is_ended_and_an_answer_that_takes_long_is_
         await send({"type": "http.response.body"})
 
     async def work() -> bytes:
-        config = uvicorn.Config(slow, http=bounded(by_address=True), lifespan="off", port=0)
-        config.load()
-        loop, state = asyncio.get_running_loop(), ServerState()
-        protocol: Any = config.http_protocol_class
-        made = partial(protocol, config=config, server_state=state, app_state={})
-        async with await loop.create_server(made, "127.0.0.1", 0) as server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        async with served(slow) as (reader, writer):
             whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
             writer.write((whole if ask else b"") + b"GET / HTTP/1.1\r\nX: ")
             found = b""
             with contextlib.suppress(ConnectionResetError):
                 while piece := await asyncio.wait_for(reader.read(1000), 10):
                     found += piece
-            writer.close()
             return found
 
     assert asyncio.run(work())[:12] == (b"HTTP/1.1 204" if ask else b"")

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast import Message
 from holdfast.cli import main
-from holdfast.connection import without_password
 from holdfast.doctor import Audit, Finding, Hazard, Severity, Soundness, audit
 from holdfast.doctor.finding import joined
+from holdfast.secrets import SecretUrl
 from tests.doctor.conftest import OnDisk
 
 SOUND, UNSOUND, UNKNOWN, ABSENT = Soundness
@@ -119,7 +119,7 @@ def test_control_codes_of_a_stranger_are_not_sent_to_the_terminal(on_disk: OnDis
     ],
 )
 def test_a_target_is_shown_without_its_password(url: str, shown: str):
-    assert without_password(url) == shown
+    assert str(SecretUrl(url)) == shown
 
 
 def finding(severity: Severity, *hazards: Hazard) -> Finding:

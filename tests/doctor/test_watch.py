@@ -22,6 +22,7 @@ from holdfast.doctor.tally import Tally
 from holdfast.doctor.watching import WatchOptions, watch
 from holdfast.errors import UsageError
 from holdfast.pytest_plugin import EngineFactory
+from holdfast.secrets import SecretUrl
 from tests.waiting import wait_until
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -189,25 +190,30 @@ def test_without_a_canary_nothing_is_written(
     redis_engine_factory: EngineFactory, capsys: pytest.CaptureFixture[str]
 ):
     engine = redis_engine_factory(config="aof-always")
-    assert watch(WatchOptions(engine.url, every_s=0.01, rounds=3)) == 0
+    assert watch(WatchOptions(SecretUrl(engine.url), every_s=0.01, rounds=3)) == 0
     assert engine.call("DBSIZE") == 0
     assert "nothing is written" in capsys.readouterr().out
 
 
 def test_a_canary_in_a_file(disk_path: Path, capsys: pytest.CaptureFixture[str]):
     url = f"sqlite:///{disk_path}/memory.db"
-    assert watch(WatchOptions(url, canary=True, every_s=0.01, rounds=2)) == 3, "it creates no file"
+    assert watch(WatchOptions(SecretUrl(url), canary=True, every_s=0.01, rounds=2)) == 3, (
+        "it creates no file"
+    )
     assert list(disk_path.iterdir()) == []
     holdfast.connect(url).close()
-    assert watch(WatchOptions(url, canary=True, every_s=0.01, rounds=3)) == 0
+    assert watch(WatchOptions(SecretUrl(url), canary=True, every_s=0.01, rounds=3)) == 0
     assert "3 acknowledged, 0 lost" in capsys.readouterr().out
 
 
 def test_a_canary_in_postgres(postgres_engine: Any, capsys: pytest.CaptureFixture[str]):
-    assert watch(WatchOptions(postgres_engine.url, canary=True, every_s=0.01, rounds=3)) == 0
+    assert (
+        watch(WatchOptions(SecretUrl(postgres_engine.url), canary=True, every_s=0.01, rounds=3))
+        == 0
+    )
     assert "3 acknowledged, 0 lost" in capsys.readouterr().out
 
 
 def test_a_canary_needs_a_store_of_ours():
     with pytest.raises(UsageError, match="--canary needs a store"):
-        watch(WatchOptions("http://127.0.0.1:1", canary=True))
+        watch(WatchOptions(SecretUrl("http://127.0.0.1:1"), canary=True))

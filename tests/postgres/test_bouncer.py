@@ -100,6 +100,26 @@ def test_every_operation_works(bouncer: str):
             assert texts(copy.history("s")) == ["c"]
 
 
+def test_a_full_forget_rewrites_the_tables_through_it_or_says_that_it_did_not(
+    bouncer: str, postgres_engine: PostgresEngine
+):
+    """Each statement may meet another backend; a transaction that needs old rows may be anybody's."""
+    postgres_engine.query("ALTER SYSTEM SET autovacuum = off")  # it would need old rows, too
+    postgres_engine.query("SELECT pg_reload_conf()")
+    with holdfast.connect(bouncer) as store, psycopg.connect(bouncer) as other:
+        store.append("s", say("a secret"))
+        other.execute("SELECT pg_current_xact_id()")  # and stays open, on a backend of its own
+        assert "base/" in " ".join(store.forget("s", now="full").left)
+        other.rollback()
+        store.append("s", say("a secret"))
+        wait_until(lambda: "base/" not in " ".join(store.forget("s", now="full").left))
+    tables = Path(str(postgres_engine.data_dir)) / "base"
+    postgres_engine.query("CHECKPOINT")
+    assert not [
+        file for file in tables.rglob("*") if file.is_file() and b"a secret" in file.read_bytes()
+    ]
+
+
 def test_many_clients_share_few_backends_and_nothing_of_one_reaches_another(bouncer: str):
     """Levels differ from client to client, and are set for one transaction each."""
     holdfast.connect(bouncer).close()

@@ -108,3 +108,11 @@ def test_a_missing_database_is_named_as_the_reason(postgres_engine_factory: Engi
 def test_parameters_that_make_no_sense_are_refused(query: str):
     with pytest.raises(holdfast.UsageError):
         holdfast.connect(f"postgresql://127.0.0.1:1/x?{query}")
+
+
+def test_what_is_meant_for_the_driver_reaches_it_as_it_was_written() -> None:
+    """libpq takes %20 for a blank, and + as it is."""
+    found = read_address("postgresql://h/x?options=-c%20a%3D1&schema=s&application_name=a+b%2Bc")
+    assert found.conninfo["options"] == "-c a=1"
+    assert found.conninfo["application_name"] == "a+b+c"
+    assert found.schema == "s"

@@ -88,6 +88,18 @@ def test_an_endpoint_is_asked_in_the_openai_protocol(openai_server: OpenAIServer
     ]
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["http://u:S3CRET@127.0.0.1/v1", "http://u:1@h/v1", "http://u:S3CRET/x@h/v1", "ftp://h", "h"],
+)
+def test_an_endpoint_takes_no_password_in_its_url_and_repeats_none(url: str):
+    with pytest.raises(UsageError, match="api_key") as caught:
+        OpenAIEmbedder(url, "m", 64)
+    assert (
+        "S3CRET" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    )
+
+
 def test_a_server_that_is_down_stops_recall_alone_and_all_is_well_when_it_is_back(disk_path: Path):
     server = OpenAIServer()
     model = OpenAIEmbedder(server.url, "m", 64)

@@ -149,6 +149,23 @@ def test_a_damaged_page_is_said_and_other_sessions_stay_readable(path: Path):
         assert len(store.history("early")) == 100
 
 
+@pytest.mark.parametrize("state", ["CAST(x'6cec7665' AS TEXT)", "'lixe'"], ids=["bytes", "word"])
+def test_a_damaged_row_is_said_and_other_sessions_go_on(path: Path, state: str):
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("bad", say("x"), ttl_s=0.001)
+        store.append("good", say("y"))
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA ignore_check_constraints=ON")
+    connection.execute(f"UPDATE sessions SET state = {state} WHERE name = CAST('bad' AS BLOB)")
+    connection.close()
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        for use in (store.history, store.stat, lambda name: store.append(name, say("z"))):
+            with pytest.raises(Damaged, match=r"session 'bad' is damaged; nothing was written"):
+                use("bad")
+        assert store.append("good", say("z")).first == 2, "a sweep comes by the damaged one"
+        assert texts(store.history("good")) == ["y", "z"]
+
+
 def test_a_truncated_file_is_damage(path: Path):
     with holdfast.connect(f"sqlite:///{path}") as store:
         store.append("s", [say("x" * 2000)] * 100)

@@ -387,8 +387,11 @@ async def load(
         with tempfile.TemporaryFile(prefix="holdfast-load-") as file:
             async for piece in request.stream():
                 file.write(piece)
-            async with service.turns.alone(person):
+            async with asyncio.timeout(bounds.LOAD_TIMEOUT_S), service.turns.alone(person):
                 return Json(await panel.load(store, person, file, key))
+    except TimeoutError as error:
+        words = "the load took too long and was ended; what is loaded stays. Send the same file"
+        raise OutcomeUnknown(f"{words} with the same key: nothing is added twice") from error
     finally:
         service.loading.discard(address)
 

@@ -71,6 +71,12 @@ CONNECTIONS_PER_ADDRESS_MAX: Final = 100
 REQUEST_TIMEOUT_S: Final = 10.0
 """A connection that sends no whole head of a request for so long is ended."""
 
+BODY_TIMEOUT_S: Final = 30.0
+"""The body of a request has to be there whole by then; that of a load by `LOAD_TIMEOUT_S`."""
+
+LOAD_TIMEOUT_S: Final = 300.0
+"""A file has to be there whole by then, and to be loaded after as long once more."""
+
 SIGN_IN_PER_S: Final = 0.2
 SIGN_IN_BURST: Final = 5
 """Wrong tokens, per address."""

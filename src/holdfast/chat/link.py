@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.chat import bounds
@@ -15,6 +15,7 @@ from holdfast.connection import connect_async
 from holdfast.contract import AsyncStore
 from holdfast.errors import EngineUnreachable, HoldfastError, NotApplied
 from holdfast.model import Durability, Message
+from holdfast.secrets import SecretUrl
 
 log: Final = logging.getLogger("holdfast.chat")
 
@@ -25,11 +26,11 @@ CANARY: Final = "ready"
 class ChatOptions:
     """Which store a service is over."""
 
-    url: str = field(repr=False)
+    url: SecretUrl
     namespace: str
     require: Durability
     embedder: str | None = None
-    index: str | None = field(default=None, repr=False)
+    index: SecretUrl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,16 @@ class Link:
         options = self.options
         # Only memories are recalled, and recall indexes them. Turns and the canary never are.
         more: dict[str, Any] = {
+            "namespace": options.namespace,
             "embedder": options.embedder,
-            "index": options.index,
+            "index": options.index and options.index.reveal(),
             "background_indexing": False,
         }
         with warnings.catch_warnings(record=True) as noticed:
             warnings.simplefilter("always")
             try:
                 store = await asyncio.wait_for(
-                    connect_async(
-                        options.url, namespace=options.namespace, require=options.require, **more
-                    ),
+                    connect_async(options.url.reveal(), require=options.require, **more),
                     bounds.CONNECT_TIMEOUT_S,
                 )
             except TimeoutError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -65,11 +66,12 @@ class Guard:
             return
         load = scope["path"].startswith("/api/load/")
         limit = bounds.LOAD_BYTES_MAX if load else bounds.BODY_BYTES_MAX
+        within_s = bounds.LOAD_TIMEOUT_S if load else bounds.BODY_TIMEOUT_S
         if int(_digits(headers.get("content-length"))) > limit:
             await _answer(dressed, 413, f"a request may have {limit} bytes; nothing was read")
             return
         try:
-            await self._app(scope, _counted(receive, limit), dressed)
+            await self._app(scope, _counted(receive, limit, within_s), dressed)
         except Exception:
             # Here, because what is outside of this would answer without these headers.
             log.exception("a request failed")
@@ -99,13 +101,21 @@ def _digits(text: str | None) -> str:
     return text if text is not None and text.isascii() and text.isdigit() else "0"
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    """The same body, refused where it grows beyond the limit, whatever length it announced."""
-    taken = 0
+def _counted(receive: Receive, limit: int, within_s: float) -> Receive:
+    """The same body, refused where it grows beyond the limit or is not whole in time."""
+    taken, whole = 0, False
+    end_s = time.monotonic() + within_s
 
     async def counted() -> MutableMapping[str, Any]:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, whole
+        try:
+            # After the body comes only the news that the client has gone, and no bound is on that.
+            async with asyncio.timeout(None if whole else end_s - time.monotonic()):
+                message = await receive()
+        except TimeoutError:
+            words = f"the request was not there whole within {within_s:g} s; nothing was done"
+            raise HTTPException(408, words, {"Connection": "close"}) from None
+        whole = not message.get("more_body")
         taken += len(message.get("body", b""))
         if taken > limit:
             raise HTTPException(413, f"a request may have {limit} bytes; nothing was done")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.model import Durability
+from holdfast.secrets import SecretUrl
 from holdfast.terminal import say
 
 if TYPE_CHECKING:
@@ -26,16 +27,16 @@ STOP_TIMEOUT_S: Final = 5
 class Asked:
     """The arguments of the command."""
 
-    url: str = field(repr=False)
+    url: SecretUrl
     namespace: str
     require: str
     host: str
     port: int
     token: str | None = field(repr=False)
-    model_url: str | None = field(repr=False)
+    model_url: SecretUrl | None
     model: str | None
     embedder: str | None
-    index: str | None = field(repr=False)
+    index: SecretUrl | None
     rate: float
     secure_cookies: bool = False
     proxy: str | None = None
@@ -62,7 +63,7 @@ def run(asked: Asked) -> int:
 def _options(asked: Asked) -> list[str]:
     """What a service under a supervisor is started with, besides its store."""
     given = {
-        "--model-url": asked.model_url,
+        "--model-url": asked.model_url and asked.model_url.reveal(),
         "--model": asked.model,
         "--embedder": asked.embedder,
         "--rate": str(asked.rate),
@@ -150,7 +151,7 @@ def _answerer(asked: Asked) -> Answerer:
     if asked.model_url is not None and asked.model is not None:
         from holdfast.chat.remote_model import Model  # noqa: PLC0415 - an extra
 
-        return Model(asked.model_url, asked.model, api_key=os.environ.get(MODEL_KEY))
+        return Model(asked.model_url.reveal(), asked.model, api_key=os.environ.get(MODEL_KEY))
     from holdfast.chat.answers import Companion  # noqa: PLC0415 - as above
 
     return Companion()

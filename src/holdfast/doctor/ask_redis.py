@@ -30,6 +30,7 @@ from holdfast.doctor.ttl import Key, Sample
 from holdfast.errors import EngineUnreachable
 from holdfast.linux import listeners
 from holdfast.model import Durability
+from holdfast.secrets import SecretUrl
 
 NODES_MAX: Final = 32
 LOOKED_MAX: Final = 10 * KEYS_MAX
@@ -41,7 +42,7 @@ _SCAN_COUNT: Final = b"100"
 
 def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     """The audit of a server, or of every primary of a cluster."""
-    address = read_address(Settings(url, namespace, Durability.MEMORY))
+    address = read_address(Settings(SecretUrl(url), namespace, Durability.MEMORY))
     wait_s = budget.question_s
     address = replace(address, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
     driver, pool = Driver(address), Pool(address)

@@ -10,13 +10,14 @@ from holdfast.doctor import report
 from holdfast.doctor.finding import Audit, joined
 from holdfast.doctor.look import audit
 from holdfast.errors import UsageError
+from holdfast.secrets import SecretUrl
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The arguments of the command."""
 
-    target: str | None
+    target: SecretUrl | None
     manifest: Path | None
     namespace: str
     time_s: float
@@ -49,7 +50,7 @@ def run(asked: Asked) -> int:
 def _look(asked: Asked) -> Audit:
     looks: list[Audit] = []
     if asked.target is not None:
-        looks.append(audit(asked.target, namespace=asked.namespace, time_s=asked.time_s))
+        looks.append(audit(asked.target.reveal(), namespace=asked.namespace, time_s=asked.time_s))
     if asked.manifest is not None:
         from holdfast.doctor.manifest import look_at  # noqa: PLC0415 - rarely needed
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast import limits, operations
-from holdfast.connection import BACKENDS, scheme_of, without_password
+from holdfast.connection import BACKENDS, scheme_of
 from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
 from holdfast.errors import HoldfastError, UsageError, VerifyError
+from holdfast.secrets import SecretUrl
 
 _ROOM: Final = "holdfast.doctor"  # cycle: only how the names of others begin
 _AUDITS: Final = {
@@ -37,7 +38,7 @@ def audit(target: str, *, namespace: str = "default", time_s: float = TIME_S) ->
     except UsageError:
         raise
     except HoldfastError as error:
-        return Audit(scheme, without_password(target), unseen=(str(error),))
+        return Audit(scheme, str(SecretUrl(target)), unseen=(str(error),))
     except Exception as error:
         raise VerifyError(
             f"the doctor itself failed ({type(error).__name__}: {error}); this says nothing about "

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.connection import BACKENDS, without_password
+from holdfast.connection import BACKENDS
 from holdfast.doctor.canary import NAMESPACE, TTL_S, Canary
 from holdfast.doctor.finding import EXIT_FINDINGS, EXIT_SOUND, EXIT_UNSEEN, Soundness
 from holdfast.doctor.look import audit
 from holdfast.doctor.tally import Tally
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.secrets import SecretUrl
 
 AUDIT_EVERY_S: Final = 30.0
 """With a canary, the settings are looked at so often; without, in every round."""
@@ -26,7 +27,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class WatchOptions:
     """What to watch, and how."""
 
-    target: str
+    target: SecretUrl
     namespace: str = "default"
     canary: bool = False
     every_s: float = 10.0
@@ -42,7 +43,7 @@ def watch(options: WatchOptions) -> int:
     The exit code: 1 if anything was lost, misplaced or expired at the wrong time, 3 if no round
     ever ended well, otherwise 0.
     """
-    if options.canary and options.target.partition(":")[0] not in BACKENDS:
+    if options.canary and str(options.target).partition(":")[0] not in BACKENDS:
         raise UsageError("--canary needs a store of holdfast: sqlite, redis or postgresql")
     tally, stop = Tally(), threading.Event()
     with _stopped_by_signals(stop), contextlib.ExitStack() as stack:
@@ -63,7 +64,7 @@ class _Rounds:
     def __init__(self, options: WatchOptions, tally: Tally) -> None:
         self._options, self._tally = options, tally
         self._canary = (
-            Canary(options.target, tally, ttl_s=options.ttl_s) if options.canary else None
+            Canary(options.target.reveal(), tally, ttl_s=options.ttl_s) if options.canary else None
         )
         self._audited_s = -AUDIT_EVERY_S
 
@@ -96,7 +97,9 @@ class _Rounds:
 
     def _look(self) -> None:
         options, tally = self._options, self._tally
-        tally.audit = audit(options.target, namespace=options.namespace, time_s=options.time_s)
+        tally.audit = audit(
+            options.target.reveal(), namespace=options.namespace, time_s=options.time_s
+        )
         if self._canary is None:
             tally.up = set(tally.audit.sound.values()) != {Soundness.UNKNOWN}
             if not tally.up:
@@ -118,7 +121,7 @@ class _Rounds:
 
 
 def _opening(options: WatchOptions) -> str:
-    where = without_password(options.target)
+    where = str(options.target)
     if not options.canary:
         return f"watching {where} every {options.every_s:g} s; nothing is written"
     made = "; its tables are made if they are missing" if where.startswith("postgres") else ""

@@ -28,6 +28,7 @@ from holdfast.recall.index_commands import (
     Search,
 )
 from holdfast.recall.vectors import unpack
+from holdfast.secrets import SecretUrl
 
 R = TypeVar("R")
 BACKEND: Final = "chroma"
@@ -51,13 +52,13 @@ class ChromaIndex:
         if parts.scheme == "chroma":
             if parts.netloc or len(parts.path) <= 1:
                 raise UsageError(
-                    f"{url!r} names no directory. Write three slashes for a relative path "
+                    f"{SecretUrl(url)} names no directory. Write three slashes for a relative path "
                     "(chroma:///memory), four for an absolute one"
                 )
             self._folder = Path(unquote(parts.path[1:])).absolute()
         else:
             self._server = (parts.hostname or "localhost", parts.port or PORT)
-        self._place = url
+        self._place = SecretUrl(url)
         self._namespace = namespace
         self._client: Any = None
         self._known: dict[bytes, tuple[Any, Position]] = {}

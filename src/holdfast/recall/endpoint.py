@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from holdfast.errors import EngineUnreachable, Refused, UsageError
+from holdfast.secrets import SecretUrl
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 _WORDS_MAX: Final = 300
+_ENDPOINT: Final = re.compile(r"https?://(\[[^]@/]*\]|[^:@/]+)(:\d+)?(/|$)")
 
 
 class Endpoint:
     """The key goes into a header and into no words. Every request is bounded in time."""
 
     def __init__(self, url: str, *, api_key: str | None, timeout_s: float) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"an endpoint is an http or https URL, not {url!r}")
-        self.url = url.rstrip("/")
+        if not _ENDPOINT.match(url):
+            raise UsageError(
+                "an endpoint is an http or https URL, without a user name or password: what it asks "
+                f"for goes into api_key. Not {SecretUrl(url)}"
+            )
+        self.url = SecretUrl(url.rstrip("/"))
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
@@ -30,7 +36,7 @@ class Endpoint:
         import urllib.request  # noqa: PLC0415
 
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
-            self.url + path, json.dumps(body).encode(), self._headers
+            self.url.reveal() + path, json.dumps(body).encode(), self._headers
         )
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310

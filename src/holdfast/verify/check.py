@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from holdfast._version import __version__
-from holdfast.connection import connect, without_password
+from holdfast.connection import connect
 from holdfast.errors import (
     FaultNotProven,
     HoldfastError,
@@ -24,6 +24,7 @@ from holdfast.errors import (
     did_you_mean,
 )
 from holdfast.model import Durability
+from holdfast.secrets import SecretUrl
 from holdfast.verify import guest
 from holdfast.verify import spec as names
 from holdfast.verify.data_link import DataLink
@@ -123,7 +124,7 @@ class CheckOptions:
     @property
     def shown(self) -> str:
         """The target, without a password."""
-        return without_password(self.target)
+        return str(SecretUrl(self.target))
 
     @property
     def command(self) -> str:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 from holdfast.backends.redis.address import TLS_OPTIONS
 from holdfast.errors import UsageError
@@ -55,8 +55,8 @@ def move_in(url: str, stack: contextlib.ExitStack) -> tuple[str, str]:
 def _only(url: str, kept: Callable[[str], bool]) -> str:
     """The URL with those of its parameters that a driver knows."""
     head, _, query = url.partition("?")
-    pairs = [pair for pair in parse_qsl(query) if kept(pair[0])]
-    return f"{head}?{urlencode(pairs, quote_via=quote)}" if pairs else head
+    pairs = [pair for pair in query.split("&") if kept(unquote(pair.partition("=")[0]))]
+    return f"{head}?{'&'.join(pairs)}" if query and pairs else head
 
 
 def _beside(url: str, stack: contextlib.ExitStack) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast import connection
 from holdfast.errors import UsageError, VerifyError, did_you_mean
 from holdfast.model import Durability
+from holdfast.secrets import SecretUrl
 from holdfast.verify import indexes, records
 from holdfast.verify.adapters import frameworks
 from holdfast.verify.blocks import Block
@@ -23,6 +24,7 @@ from holdfast.verify.target import Index, Target
 _NO_TARGET: Final = (
     "the target is neither package.module:attribute nor a URL such as redis://host/0"
 )
+
 HOLDFAST_TARGETS: Final = ("sqlite", "redis", "valkey", "postgres")
 """Our stores by short name: each on a fresh engine of that kind."""
 
@@ -158,7 +160,7 @@ def kind_of(name: str, asked: str | None) -> str | None:
         return asked
     if name not in HOLDFAST_TARGETS:
         raise UsageError(
-            f"no target {connection.without_password(name)!r}{did_you_mean(name, HOLDFAST_TARGETS)}: give one of "
+            f"no target {str(SecretUrl(name))!r}{did_you_mean(name, HOLDFAST_TARGETS)}: give one of "
             f"{', '.join(HOLDFAST_TARGETS)}, a URL, package.module:target, or "
             "a framework's store such as openai-agents:sqlite"
         )
@@ -202,7 +204,7 @@ def _holdfast(spec: TargetSpec) -> Target:
         open=open_store,
         engine=spec.engine,
         claims=Claims(recallable=indexes.claim(url)),
-        name=connection.without_password(spec.name),
+        name=str(SecretUrl(spec.name)),
         ttl_s=spec.ttl_s,
         previous=(lambda: records.VersionZero(url, namespace)) if reachable else None,
         tamper=(lambda session: records.flip_one(url, namespace, session)) if reachable else None,

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.errors import VerifyError
-from holdfast.verify.capsule import kept, work
+from holdfast.verify.capsule import data, kept, work
 
 CAPSULES = Path(__file__).parents[2] / "capsules" / "0.1.0"
 Change = Callable[[dict[str, Any]], object]
@@ -137,6 +137,21 @@ def test_an_append_only_file_reaches_nothing_beyond_its_data(
     assert "unknown command" in done.output.lower(), "it was stopped by what is locked"
 
 
+def test_an_append_only_file_does_not_take_all_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Forty bytes make half a gigabyte, and an engine that reads its own file asks no limit of its own."""
+    monkeypatch.setattr(data, "MEMORY_BYTES_MAX", 1 << 30)
+    folder = copy_of("redis-7.0-aof", tmp_path)
+    [file] = list((folder / "data").rglob("*.aof.xz"))
+    tail = commands("SELECT 0", *(f"SETBIT large-{at} 4294967295 1" for at in range(3)))
+    whole = lzma.decompress(file.read_bytes()) + tail
+    put(folder, str(file.relative_to(folder / "data")), lzma.compress(whole))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "today's engine does not take it" in done.output
+
+
 @pytest.mark.parametrize("called", ["trigger", "TRIGGER"])
 def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, called: str):
     """A recursive query in a trigger would keep an append busy for ever.
@@ -158,6 +173,35 @@ def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, called
     done = verify(folder)
     assert done.exit_code == 1
     assert "code of its own, which was not run: 'busy'" in done.output
+
+
+@pytest.mark.parametrize("target", ["openai-agents:sqlite", "chroma:client"])
+def test_a_frameworks_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, target: str):
+    """The manifest names the framework, whose driver would run it in this process, without an end."""
+    work.create(tmp_path / "kept", work.Origin(target=target))
+    assert verify(tmp_path / "kept").exit_code == 0
+    packed = {file: lzma.decompress(file.read_bytes()) for file in tmp_path.rglob("*.xz")}
+    [(kept_as, content)] = [
+        (file, content)
+        for file, content in packed.items()
+        if content.startswith(b"SQLite format 3")
+    ]
+    database = tmp_path / "database"
+    database.write_bytes(content)
+    connection = apsw.Connection(str(database))
+    asked = (
+        "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE TABLE%' AND name NOT LIKE 'sqlite%'"
+    )
+    for (table,) in list(connection.execute(asked)):
+        connection.execute(
+            f'CREATE TRIGGER "on {table}" AFTER INSERT ON "{table}" BEGIN SELECT 1; END'
+        )
+    connection.close()
+    name = str(kept_as.relative_to(tmp_path / "kept" / "data"))
+    put(tmp_path / "kept", name, lzma.compress(database.read_bytes()))
+    done = verify(tmp_path / "kept")
+    assert done.exit_code == 1, done.output
+    assert "code of its own, which was not run" in done.output
 
 
 @pytest.mark.parametrize(
@@ -256,6 +300,11 @@ def test_a_capsule_with_anything_changed_ends_in_words(tmp_path: Path, first: in
     for seed in range(first, first + 20):
         (tmp_path / str(seed)).mkdir()
         attack(tmp_path / str(seed), seed)
+
+
+@pytest.mark.parametrize("seed", [204, 248, 507, 699])
+def test_a_capsule_that_once_ended_in_a_traceback_ends_in_words(tmp_path: Path, seed: int):
+    attack(tmp_path, seed)
 
 
 def attack(tmp_path: Path, seed: int) -> None:

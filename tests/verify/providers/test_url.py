@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from holdfast.errors import EngineMissing, UsageError, VerifyError
+from holdfast.verify import guest
 from holdfast.verify.engines import (
     Engine,
     Killable,
@@ -23,7 +24,7 @@ from holdfast.verify.engines import (
     start_engine,
 )
 from holdfast.verify.engines.protocol import Namespaced
-from holdfast.verify.engines.url import clean_up
+from holdfast.verify.engines.url import clean_up, with_parameter
 from holdfast.verify.engines.url_place import Place, looks_like_production
 from holdfast.verify.engines.where import postgres_place, redis_place
 
@@ -281,3 +282,15 @@ def schemas(server: Engine) -> list[str]:
     with psycopg.connect(server.url) as client:
         rows = client.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'holdfast%'")
         return [str(name) for (name,) in rows]
+
+
+def test_parameters_are_left_as_they_were_written():
+    """A + stays one: to libpq it is no blank."""
+    url = "postgresql://h/x?application_name=a+b%20c&schema=mine&password=d%2Be"
+    assert with_parameter(url, "schema", "s") == (
+        "postgresql://h/x?application_name=a+b%20c&password=d%2Be&schema=s"
+    )
+    assert guest._only(url, lambda name: name != "schema") == (
+        "postgresql://h/x?application_name=a+b%20c&password=d%2Be"
+    )
+    assert guest._only(url, lambda name: False) == "postgresql://h/x"  # noqa: ARG005

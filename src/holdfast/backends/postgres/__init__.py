@@ -16,8 +16,8 @@ from holdfast.errors import EngineUnreachable, Refused
 
 def _open(asked: Settings) -> tuple[list[Hosts], ServerSettings]:
     """The replicas and then the primary, of the current schema and able to be written to."""
-    primary = Hosts(read_address(asked.url))
-    replicas = [Hosts(read_address(url), replica=True) for url in asked.replicas]
+    primary = Hosts(read_address(asked.url.reveal()))
+    replicas = [Hosts(read_address(url.reveal()), replica=True) for url in asked.replicas]
     settings, identity = open_database(primary)
     if settings.read_only:
         raise Refused(

@@ -6,7 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from psycopg import Error
 from psycopg.conninfo import conninfo_to_dict
@@ -73,15 +73,16 @@ def read_address(url: str) -> Address:
     parts = urlsplit(url)
     _check_userinfo(parts)
     options: dict[str, Any] = {}
-    theirs: list[tuple[str, str]] = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    theirs: list[str] = []
+    for pair in filter(None, parts.query.split("&")):  # not by parse_qsl: to libpq + is no blank
+        name, _, value = map(unquote, pair.partition("="))
         if name == "schema":
             options["schema"] = _schema(value)
         elif name in _OPTIONS:
             options[name] = _number(name, value)
         else:
-            theirs.append((name, value))
-    address = Address(_conninfo(parts._replace(query=urlencode(theirs))), **options)
+            theirs.append(pair)
+    address = Address(_conninfo(parts._replace(query="&".join(theirs))), **options)
     try:
         address.members  # noqa: B018 - it can be read, or not
     except ValueError:

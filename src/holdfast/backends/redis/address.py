@@ -68,8 +68,9 @@ def read_address(asked: Settings) -> Address:
             "this backend reads from the primary only, so that no answer is stale. Leave replicas "
             "out; require=Durability.REPLICA makes a write wait for one"
         )
-    url = urlsplit(asked.url)
-    _check_userinfo(asked.url, url)
+    text = asked.url.reveal()
+    url = urlsplit(text)
+    _check_userinfo(text, url)
     base, _, mode = url.scheme.partition("+")
     options = _options(url)
     settings: dict[str, Any] = {

@@ -31,8 +31,9 @@ def read_address(asked: Settings) -> dict[str, Any]:
     """The arguments of the backend that a URL stands for."""
     if asked.replicas:
         raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
-    settings: dict[str, Any] = {"path": path_of(asked.url)}
-    for name, value in parse_qsl(urlsplit(asked.url).query, keep_blank_values=True):
+    url = asked.url.reveal()
+    settings: dict[str, Any] = {"path": path_of(url)}
+    for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
         if name == "mode" and value in {"rw", "rwc"}:
             settings["create"] = value == "rwc"
         elif name == "busy_timeout_s":

@@ -1,7 +1,9 @@
 -- Parameters are numbered in the order in which tables.py binds them.
 
 -- name: read_session
-SELECT id, floor, ttl_ms, expires_ms, state FROM sessions WHERE namespace = ?1 AND name = ?2
+-- A damaged state, of whatever bytes, is NULL.
+SELECT id, floor, ttl_ms, expires_ms, CASE WHEN state IN ('live', 'expired', 'forgotten') THEN state END
+FROM sessions WHERE namespace = ?1 AND name = ?2
 
 -- name: read_newest
 -- Two plain look-ups cost a fifth of one join here.
@@ -57,7 +59,7 @@ ORDER BY name LIMIT ?7
 
 -- name: expired
 -- An older release let a load give an expiry to what was forgotten: it must not be called expired.
-SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 AND state <> 'forgotten' ORDER BY expires_ms LIMIT 1
+SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 AND state IN ('live', 'expired') ORDER BY expires_ms LIMIT 1
 
 -- name: sweep_messages
 DELETE FROM messages WHERE place IN (

@@ -16,6 +16,7 @@ from holdfast.backends.queries import load_queries
 from holdfast.backends.sqlite import index
 from holdfast.backends.sqlite.index import place
 from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts
+from holdfast.errors import Damaged
 from holdfast.model import SessionState
 from holdfast.recall.index_commands import Candidate, Entry, Extend, Position, Search
 
@@ -70,6 +71,15 @@ class Row:
         return Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms)
 
 
+def _damaged(name: bytes) -> Damaged:
+    shown = name.decode("utf-8", "backslashreplace")
+    return Damaged(
+        f"the row of session {shown!r} is damaged; nothing was written. Other sessions can be read. "
+        "Keep a copy of the file, then restore a backup",
+        backend="sqlite",
+    )
+
+
 class Tables:
     """Statements on one connection, within one namespace."""
 
@@ -82,6 +92,8 @@ class Tables:
         """The row of a session; None if it was never written to."""
         for found in self._execute(SQL["read_session"], (self._namespace, name)):
             row = Row(*found)
+            if found[-1] is None or not isinstance(row.floor, int):
+                raise _damaged(name)
             row.last = row.floor
             bounds = (place(row.id, row.floor), place(row.id, limits.NUMBER_MAX))
             for row.last, row.bytes in self._execute(SQL["read_newest"], bounds):

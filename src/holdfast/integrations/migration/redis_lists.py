@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from holdfast.connection import scheme_of, without_password
+from holdfast.connection import scheme_of
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.integrations.migration.found import Found, Row
+from holdfast.secrets import SecretUrl
 
 SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 WAIT_S: Final = 30
@@ -20,13 +21,13 @@ class Lists:
 
     def __init__(self, url: str, prefix: str, suffix: str, *, newest_first: bool) -> None:
         if scheme_of(url) not in SCHEMES:
-            raise UsageError(f"this source is a Redis: redis://host:6379/0, not {url!r}")
+            raise UsageError(f"this source is a Redis: redis://host:6379/0, not {SecretUrl(url)}")
         try:
             import redis  # noqa: PLC0415 - only who brings something over from Redis needs it
         except ImportError as error:
             raise UsageError(f"{error}. To have it: pip install 'holdfast[redis]'") from error
         self._prefix, self._suffix, self._newest_first = prefix, suffix, newest_first
-        self._place = without_password(url)
+        self._place = SecretUrl(url)
         self._error: type[Exception] = redis.RedisError
         address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
         self._client: Any = redis.Redis.from_url(

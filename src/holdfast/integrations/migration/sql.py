@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from holdfast.connection import scheme_of, without_password
+from holdfast.connection import scheme_of
 from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.integrations.migration.found import Found, Row
+from holdfast.secrets import SecretUrl
 
 _WAL_HEADER: Final = slice(18, 20)
 """Where a file of SQLite says how it is written: 2 for a log beside it."""
@@ -53,7 +54,7 @@ class Tables:
     """A table in which a framework keeps histories."""
 
     def __init__(self, url: str, table: Table) -> None:
-        self._table, self._place = table, without_password(url)
+        self._table, self._place = table, SecretUrl(url)
         scheme = scheme_of(url).partition("+")[0]
         if scheme == "sqlite" and not table.array:
             self._engine: Engine = _Sqlite(url)
@@ -169,7 +170,7 @@ class _Postgres:
             self._connection = psycopg.connect(address, connect_timeout=10)
         except psycopg.Error as error:
             raise EngineUnreachable(
-                f"the source {without_password(url)} does not answer ({type(error).__name__})",
+                f"the source {SecretUrl(url)} does not answer ({type(error).__name__})",
                 operation="migrate",
             ) from error
         self._connection.read_only = True

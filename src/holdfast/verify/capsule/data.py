@@ -7,6 +7,7 @@ commands that reach beyond its data. A trigger runs inside SQLite: only those of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -22,13 +23,17 @@ from urllib.parse import urlsplit
 from holdfast.errors import EngineFailed, EngineMissing
 from holdfast.verify.engines import Engine
 from holdfast.verify.engines.drivers import postgres_connection
+from holdfast.verify.instrument import Launch
 
 _DUMP_TIMEOUT_S: Final = 120.0
+MEMORY_BYTES_MAX: Final = 2 << 30
+"""Of address space, for each process of an engine that loads data from anybody."""
 _DUMP: Final = "dump.sql"
 _PLACES: Final = "/usr/lib/postgresql/*/bin/pg_dump"
 _SECRET_LINES: Final = re.compile(rb"^\\(un)?restrict .*\n", re.MULTILINE)
 """What newer pg_dumps write for psql alone, with a new secret every time."""
 _ROLE: Final = "capsule"
+_SQLITE: Final = b"SQLite format 3\0"
 _LEFT_OUT: Final = ("-shm", ".pid", ".lock")
 
 
@@ -49,6 +54,15 @@ def locked(kind: str) -> dict[str, str]:
         return {}
     beyond = ("CONFIG", "MODULE", "DEBUG", "REPLICAOF", "SLAVEOF", "MIGRATE")
     return {"rename-command": " ".join(f'{name} ""' for name in beyond)}
+
+
+class MemoryBound:
+    """An engine under it fails before it takes all memory: `maxmemory` does not hold while it loads."""
+
+    def wrap(self, launch: Launch) -> Launch:
+        """Under a shell that becomes the engine."""
+        bounded = f'ulimit -v {MEMORY_BYTES_MAX // 1024} && exec "$@"'
+        return Launch(("sh", "-c", bounded, "sh", *launch.command), launch.environment)
 
 
 def bring(engine: Engine, form: str, files: Mapping[str, bytes]) -> str:
@@ -96,23 +110,34 @@ def _run_dump(engine: Engine, dump: bytes) -> str:
     return url
 
 
-def check_code(file: Path) -> None:
-    """`EngineFailed` where a SQLite file has a trigger or view that no schema of ours has."""
+def check_code(folder: Path | None, database: Path) -> None:
+    """`EngineFailed` where a SQLite file, a framework's too, has a trigger or view that is not ours."""
+    files = [] if folder is None else [one for one in folder.rglob("*") if one.is_file()]
+    for file in files:
+        if file == database or file.read_bytes().startswith(_SQLITE):
+            _check_code(file)
+
+
+def _check_code(file: Path) -> None:
     import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
 
     schema = resources.files("holdfast.backends.sqlite") / "schema"
-    known = "".join(one.read_text() for one in schema.iterdir() if one.name.endswith(".sql"))
-    asked = "SELECT name, sql FROM sqlite_schema WHERE lower(type) NOT IN ('table', 'index')"
-    connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+    known = b"".join(one.read_bytes() for one in schema.iterdir() if one.name.endswith(".sql"))
+    # As bytes: what somebody else wrote need not be UTF-8.
+    asked = (
+        "SELECT CAST(name AS BLOB), CAST(coalesce(sql, '?') AS BLOB) FROM sqlite_schema "
+        "WHERE lower(type) NOT IN ('table', 'index')"
+    )
     try:
-        rows: list[Any] = list(connection.execute(asked))
+        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+        with contextlib.closing(connection):
+            rows: list[Any] = list(connection.execute(asked))
     except apsw.Error as error:
         raise EngineFailed(f"SQLite cannot read it: {error}") from error
-    finally:
-        connection.close()
     foreign = [name for name, sql in rows if sql not in known]
     if foreign:
-        raise EngineFailed(f"it has code of its own, which was not run: {foreign[0]!r}")
+        name = (foreign[0] or b"").decode(errors="replace")
+        raise EngineFailed(f"it has code of its own, which was not run: {name!r}")
 
 
 def copy_of(file: Path) -> bytes:

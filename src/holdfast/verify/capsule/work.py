@@ -6,13 +6,13 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast._version import __version__
-from holdfast.connection import connect, scheme_of, without_password
+from holdfast.connection import connect, scheme_of
 from holdfast.errors import (
     Damaged,
     EngineFailed,
@@ -24,6 +24,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import Durability
+from holdfast.secrets import SecretUrl
 from holdfast.verify import spec as names
 from holdfast.verify.adapters import frameworks, plain
 from holdfast.verify.capsule import data, kept, seeded
@@ -49,7 +50,7 @@ class Origin:
     """What goes into a capsule: a store of which we write the content, or `url` as it is."""
 
     target: str = "sqlite"
-    url: str | None = field(default=None, repr=False)
+    url: SecretUrl | None = None
     """A holdfast store with a user's data, or a file that `holdfast export` wrote."""
     engine: str | None = None
     engine_version: str | None = None
@@ -95,7 +96,7 @@ def create(folder: Path, origin: Origin) -> tuple[Capsule, list[str]]:
     """Make a capsule in an empty directory; returns it, and what the store refused to keep."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StorageWarning)  # it is kept for a moment only
-        capsule, files, refused = _from_url(origin) if origin.url else _written(origin)
+        capsule, files, refused = _from_url(origin) if origin.url is not None else _written(origin)
     kept.write(folder, capsule, files)
     return capsule, refused
 
@@ -134,7 +135,7 @@ def _sessions(plan: list[seeded.Write], store: CapsuleStore) -> Iterator[str]:
 
 def _from_url(origin: Origin) -> tuple[Capsule, dict[str, bytes], list[str]]:
     """Keep a user's data, with all that is read from them now."""
-    url = origin.url or ""
+    url = origin.url.reveal() if origin.url is not None else ""
     if "://" not in url:
         return _from_export(origin, Path(url))
     kind = scheme_of(url)
@@ -162,8 +163,9 @@ def _from_export(origin: Origin, file: Path) -> tuple[Capsule, dict[str, bytes],
     try:
         files = {_EXPORT: file.read_bytes()}
     except OSError as error:
-        shown = without_password(str(file))
-        raise UsageError(f"--from takes a URL or an export; {shown}: {error.strerror}") from None
+        raise UsageError(
+            f"--from takes a URL or an export; {origin.url}: {error.strerror}"
+        ) from None
     capsule = Capsule(
         target="export", form="export", holdfast=__version__, engine={}, about=origin.about
     )
@@ -270,13 +272,17 @@ def _brought(
     target = today.target or (kind if exported else _own_target(capsule, kind))
     with (
         start_engine(
-            kind, config=config, version=today.engine_version, settings=data.locked(kind)
+            kind,
+            config=config,
+            version=today.engine_version,
+            settings=data.locked(kind),
+            instruments=[data.MemoryBound()],
         ) as engine,
         _ended_after(VERIFY_S, engine),
     ):
         url = engine.url if exported else data.bring(engine, capsule.form, files)
-        if kind == "sqlite" and target == kind and not exported:
-            data.check_code(Path(unquote(urlsplit(url).path[1:])))
+        if kind == "sqlite" and not exported:
+            data.check_code(engine.data_dir, Path(unquote(urlsplit(url).path[1:])))
         with _opened(target, engine, capsule.namespace, url) as store:
             if exported and isinstance(store, HoldfastStore):
                 _load(store, files[_EXPORT])

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
 from holdfast.errors import EngineMissing, UsageError, VerifyError
 from holdfast.verify.blocks import Block
@@ -375,8 +375,8 @@ def _one(connection: psycopg.Connection, statement: str) -> Any:
 def with_parameter(url: str, name: str, value: str) -> str:
     """The URL with this parameter, in place of one that it may have."""
     head, _, query = url.partition("?")  # not by urlunsplit: it drops the // of postgresql:///d
-    others = [pair for pair in parse_qsl(query) if pair[0] != name]
-    return f"{head}?{urlencode([*others, (name, value)], quote_via=quote)}"
+    others = [pair for pair in query.split("&") if pair and pair.partition("=")[0] != name]
+    return f"{head}?{'&'.join([*others, f'{name}={quote(value)}'])}"
 
 
 def _find(kind: str) -> Found:
