@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 
 import holdfast
 from holdfast import Ack, Message
@@ -39,6 +40,19 @@ async def write_async(
         os.write(pipe, b"ready\n")
         for name, messages in todo:
             tell(pipe, name, await store.append(session, messages, key=name))
+
+
+def read(url: str, session: str, pipe: Connection) -> None:
+    """Another process, which says what it reads."""
+    with holdfast.connect(url) as store:
+        pipe.send([message.content for message in store.history(session)])
+
+
+def start(url: str, words: str, together: Barrier) -> None:
+    """Several processes open a store at one moment, each for an append."""
+    together.wait(60)
+    with holdfast.connect(url) as store:
+        store.append("s", Message("user", words))
 
 
 def turns(writer: str) -> Iterator[tuple[str, list[Message]]]:
