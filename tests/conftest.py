@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
         files = Path(torture.__file__).parent.glob("test_*.py")
         left_out = sum(file.read_text("utf-8").count("\ndef test_") for file in files)
         config.stash[_left_out_key]["campaigns of tests/torture (make torture)"] = left_out
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported here stays: no garbage collection has to look at it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,9 @@ def filled(shell: Shell) -> Shell:
 
 def test_version_and_help(shell: Shell):
     assert shell("--version").stdout.strip() == f"holdfast, version {holdfast.__version__}"
+    shown = shell("--help").stdout
     for command in ("sessions", "history", "forget", "export", "load", "engines", "completion"):
-        assert command in shell("--help").stdout
+        assert command in shown
         assert shell(command, "--help").returncode == 0
 
 

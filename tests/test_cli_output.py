@@ -16,18 +16,9 @@ from holdfast.cli import main
 from holdfast.verify.report import ci
 from tests.test_cli import COMMAND, HISTORY, Shell
 
-QUICK = (
-    "check",
-    "sqlite",
-    "--faults",
-    "none",
-    "--promises",
-    "faithful",
-    "--time",
-    "1",
-    "--seed",
-    "7",
-)
+QUICK = ("check", "sqlite", "--faults", "none", "--promises", "faithful", "--time", "20",
+         "--seed", "7")  # fmt: skip
+"""Done in a second or two. The time is a limit: with less, a busy machine ends in "unknown"."""
 
 
 @pytest.fixture
@@ -88,16 +79,13 @@ def test_quiet_says_the_verdict_and_nothing_of_what_is_kept(shell: Shell):
     assert done.stdout.startswith("kept: ")
 
 
-def test_without_a_terminal_each_scenario_is_a_line(shell: Shell):
-    lines = shell(*QUICK).stderr.splitlines()
-    assert lines
-    assert all(line.startswith("  ✓ ") for line in lines)
-
-
-def test_ci_gets_a_summary_that_is_added_to_and_junit(shell: Shell):
+def test_ci_gets_a_line_a_scenario_a_summary_that_is_added_to_and_junit(shell: Shell):
     (shell.folder / "summary.md").write_text("before\n")
     done = shell(*QUICK, "--summary", "summary.md", "--junit", "junit.xml")
     assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()  # no terminal
+    assert lines
+    assert all(line.startswith("  ✓ ") for line in lines)
     summary = (shell.folder / "summary.md").read_text()
     assert summary.startswith("before\n### holdfast: sqlite: kept\n")
     assert "| faithful | ✅ kept |" in summary
@@ -166,16 +154,15 @@ def test_a_mistyped_name_is_guessed(shell: Shell, arguments: list[str], words: s
 def test_a_project_has_its_own_defaults_and_the_command_line_wins(shell: Shell):
     (shell.folder / "pyproject.toml").write_text(
         '[tool.holdfast]\ntarget = "sqlite"\nfaults = ["none"]\npromises = ["faithful"]\n'
-        "time = 1\nseed = 11\n"
+        "time = 20\nseed = 11\n"
     )
-    result = json.loads(shell("check", "--json", "-").stdout)
+    result = json.loads(shell("check", "--json", "-", "--time", "19").stdout)
     assert (result["target"], result["seed"], list(result["promises"])) == (
         "sqlite",
         11,
         ["faithful"],
     )
-    other = json.loads(shell("check", "--json", "-", "--seed", "12").stdout)
-    assert other["seed"] == 12
+    assert "--promises faithful --time 19 --seed 11" in result["repeat"]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
+from tests.contract import client
 from tests.contract.harness import Opener, say, texts
-
-READ = "import holdfast, sys; print(len(holdfast.connect(sys.argv[1]).history('s')))"
+from tests.forks import CONTEXT
 
 
 def test_another_client_sees_each_write_at_once(open_store: Opener):
@@ -20,8 +17,15 @@ def test_another_client_sees_each_write_at_once(open_store: Opener):
 
 def test_another_process_sees_what_was_acknowledged(opener: Opener):
     opener().append("s", [say("a"), say("b")])
-    read = [sys.executable, "-c", READ, opener.harness.url]
-    assert subprocess.run(read, capture_output=True, check=True).stdout == b"2\n"
+    pipe, theirs = CONTEXT.Pipe(duplex=False)
+    reader = CONTEXT.Process(target=client.read, args=(opener.harness.url, "s", theirs))
+    reader.start()
+    theirs.close()
+    with pipe:
+        assert pipe.poll(60)
+        assert pipe.recv() == ["a", "b"]
+    reader.join(60)
+    assert reader.exitcode == 0
 
 
 def test_another_client_sees_a_rewrite_and_a_forget_at_once(open_store: Opener):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,43 +13,27 @@ from holdfast import EngineUnreachable, FormatTooNew, Refused, UsageError, codec
 from holdfast.backends.postgres.migration import MIGRATIONS, SCHEMA_VERSION
 from holdfast.backends.postgres.statements import in_schema
 from holdfast.verify.engines.postgres import PostgresEngine
+from tests.contract import client
 from tests.contract.harness import say, texts
+from tests.forks import CONTEXT
 from tests.postgres.conftest import OpenStore
 from tests.recall.models import Letters
 from tests.waiting import wait_until
-
-START = """
-import sys, holdfast, holdfast.backends.postgres
-print("ready", flush=True)
-sys.stdin.readline()
-with holdfast.connect(sys.argv[1]) as store:
-    store.append("s", holdfast.Message("user", sys.argv[2]))
-"""
 
 
 def test_ten_processes_that_start_at_once_make_one_schema(
     postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
 ):
+    together = CONTEXT.Barrier(10)
     starters = [
-        subprocess.Popen(
-            [sys.executable, "-c", START, postgres_engine.url, str(number)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        CONTEXT.Process(target=client.start, args=(postgres_engine.url, str(number), together))
         for number in range(10)
     ]
     for starter in starters:
-        assert starter.stdout is not None
-        assert starter.stdout.readline() == "ready\n"
+        starter.start()
     for starter in starters:
-        assert starter.stdin is not None
-        starter.stdin.write("go\n")
-        starter.stdin.flush()
-    for starter in starters:
-        _, words = starter.communicate(timeout=60)
-        assert starter.returncode == 0, words
+        starter.join(60)
+        assert starter.exitcode == 0
     assert sorted(texts(connect(postgres_engine).history("s"))) == [str(n) for n in range(10)]
     versions = admin.execute("SELECT version FROM holdfast.holdfast_schema").fetchall()
     assert versions == [(number + 1,) for number in range(SCHEMA_VERSION)]

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import SessionState
 from holdfast.backends.redis.keys import Keys
+from holdfast.backends.redis.listing import PAGE
 from holdfast.backends.redis.statements import statement_for
 from holdfast.commands import Append, Names
 from tests.contract.harness import AsyncApi, say
@@ -20,7 +21,7 @@ from tests.contract.harness_redis import ClusterHarness, RedisHarness
 from tests.waiting import wait_until
 
 APIS: dict[str, Callable[..., Any]] = {"sync": holdfast.connect, "async": AsyncApi}
-DEAD = 1500
+DEAD = PAGE + 100  # a listing that meets them goes on to a second page
 
 
 @pytest.fixture(params=[RedisHarness, ClusterHarness], ids=["server", "cluster"])

@@ -13,7 +13,6 @@ the only one, and holds everything.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -24,15 +23,13 @@ from pathlib import Path
 
 import holdfast
 from holdfast import HoldfastError, Message
+from tests.forks import CONTEXT
 
 FILES = ("", "-wal", "-shm")
 HARMS = ("delete", "replace", "cut")
 BULKS = (300, 20_000)  # with the second the -wal file is folded in now and then
 LINES_AFTER = 15
 ROUND_TIMEOUT_S = 30.0
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.sqlite.harm", "holdfast.backends.sqlite"])
 
 
 @dataclass

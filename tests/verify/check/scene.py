@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.verify.engines import Engine
@@ -12,6 +14,9 @@ from holdfast.verify.result import FaultTally, Finding
 from holdfast.verify.scenarios import Scenario, ScenarioContext
 from holdfast.verify.spec import EngineView, TargetSpec, load_target, view_of
 from holdfast.verify.workload.client_pool import Bounds
+from holdfast.verify.workload.fork_server import open_fork_server
+
+DRIVERS = {"sqlite": ["apsw"], "redis": ["redis.asyncio"], "postgres": ["psycopg"]}
 
 
 class Played:
@@ -66,5 +71,16 @@ def play(
             named=named,
         )
         assert scenario.reason_not(context) is None
-        outcome = scenario.run(context)
+        with forking(context, name, kind):
+            outcome = scenario.run(context)
         return Played(outcome.findings, context.tallies)
+
+
+@contextlib.contextmanager
+def forking(context: ScenarioContext, name: str, kind: str) -> Iterator[None]:
+    """Clients are forked, as in a check; what starts an engine of its own puts them under instruments."""
+    needed = [name.partition(":")[0], "holdfast.verify.workload.jobs", *DRIVERS[kind]]
+    if context.engine is not None:
+        context.fork_server = open_fork_server(needed, context.folder)
+    with context.fork_server or contextlib.nullcontext():
+        yield
