@@ -120,6 +120,19 @@ def test_the_first_screen_shows_the_root_that_takes_the_least_to_see():
     assert view.page(result)["first"]["promise"] == "durable"
 
 
+def test_what_was_shrunk_stands_on_the_first_screen_with_its_own_command():
+    result = everything()
+    root = result["promises"]["durable"]["anomalies"][0] | {"because": "less <b>", "story": "A"}
+    less = {"promise": "durable", "anomaly": root, "story": "A", "repeat": "holdfast check less"}
+    first = view.page(result | {"smallest": less})["first"]
+    assert (first["because"], first["story"], first["repeat"]) == ("less <b>", "A", less["repeat"])
+    page = words(html.render(result | {"smallest": less}))
+    assert "Repeat it holdfast check less" in page
+    assert "holdfast check everything --seed 5" in page
+    without = view.page(result | {"smallest": less | {"anomaly": None}})["first"]
+    assert without["repeat"] == "holdfast check everything --seed 5"
+
+
 def test_without_anomalies_the_first_screen_has_the_pair_that_differs_or_the_sentence():
     result = everything()
     result["promises"] = {"faithful": result["promises"]["faithful"]}

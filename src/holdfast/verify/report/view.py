@@ -11,6 +11,7 @@ from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.check_terminal import CLOSING, closing_of
 from holdfast.verify.report.evidence import flat, in_words
+from holdfast.verify.result import ANOMALIES_MAX
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
@@ -59,7 +60,7 @@ def legible(value: Any) -> Any:
 
 def page(result: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the template needs."""
-    info = legible(result)
+    info = legible(_bounded(result))
     rows = [_row(name, one) for name, one in info["promises"].items()]
     return {
         "target": info["target"],
@@ -80,6 +81,22 @@ def page(result: Mapping[str, Any]) -> dict[str, Any]:
         "took_s": info["environment"].get("took_s"),
         "date": info["environment"].get("date"),
     }
+
+
+def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
+    """No more findings and operations than a check writes down: a file may come from anybody."""
+
+    def cut(anomaly: Mapping[str, Any]) -> dict[str, Any]:
+        return {**anomaly, "operations": (anomaly.get("operations") or [])[:OPERATIONS_MAX]}
+
+    promises = {
+        name: {**one, "anomalies": [cut(each) for each in one["anomalies"][:ANOMALIES_MAX]]}
+        for name, one in result["promises"].items()
+    }
+    less = result.get("smallest")
+    if less and less.get("anomaly"):
+        less = {**less, "anomaly": cut(less["anomaly"])}
+    return {**result, "promises": promises, "smallest": less}
 
 
 def _headline(info: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -134,19 +151,15 @@ def _first(info: Mapping[str, Any]) -> dict[str, Any] | None:
     What happens without a fault comes before what needs one, then the shortest.
     """
     broken = {name: one for name, one in info["promises"].items() if one["verdict"] == "broken"}
+    less = info.get("smallest") or {}
+    if less.get("anomaly"):
+        return _first_of(info, less["promise"], less["anomaly"]) | {"repeat": less["repeat"]}
     roots = [(name, root) for name, one in broken.items() for root in _roots(one)]
     # Only the first of a kind are told with their faults, and a cause is only as good as those.
     whole = [(name, root) for name, root in roots if "faults" in root] or roots
     drawn = [(name, root) for name, root in whole if root.get("operations")]
     if drawn:
-        name, root = min(drawn, key=lambda each: _size(each[1]))
-        return {
-            **_anomaly(info, name, root),
-            "drawing": timeline.draw(_bounded({**root, "nearby": []})),
-            "promise": name,
-            "story": root.get("story", ""),
-            "example": None,
-        }
+        return _first_of(info, *min(drawn, key=lambda each: _size(each[1])))
     for name, one in broken.items():
         return {
             "promise": name,
@@ -155,8 +168,20 @@ def _first(info: Mapping[str, Any]) -> dict[str, Any] | None:
             "story": "",
             "example": next(_examples(one["evidence"].get("scenarios", {})), None),
             "cause": causes.of_promise(name, one, info["environment"]),
+            "repeat": (less if less.get("promise") == name else info).get("repeat", ""),
         }
     return None
+
+
+def _first_of(info: Mapping[str, Any], promise: str, root: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_anomaly(info, promise, root),
+        "drawing": timeline.draw({**root, "nearby": []}),
+        "promise": promise,
+        "story": root.get("story", ""),
+        "example": None,
+        "repeat": info.get("repeat", ""),
+    }
 
 
 def _size(root: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -247,23 +272,18 @@ def _with_echoes(
 
 def _anomaly(info: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) -> dict[str, Any]:
     talk = anomaly.get("conversation")
-    drawn = _bounded(anomaly)
     return {
         "name": anomaly["name"],
         "scenario": anomaly.get("scenario", ""),
         "session": anomaly.get("session", ""),
         "because": anomaly["because"],
-        "drawing": timeline.draw(drawn),
-        "steps": timeline.steps_of(drawn),
+        "drawing": timeline.draw(anomaly),
+        "steps": timeline.steps_of(anomaly),
         "conversation": None if talk is None else _conversation(talk),
         "faults": list(_landed(info, anomaly)),
         "more_faults": anomaly.get("faults_between", 0) - len(anomaly.get("faults", ())),
         "cause": causes.likely(promise, info["environment"], anomaly),
     }
-
-
-def _bounded(anomaly: Mapping[str, Any]) -> dict[str, Any]:
-    return {**anomaly, "operations": (anomaly.get("operations") or [])[:OPERATIONS_MAX]}
 
 
 def _landed(info: Mapping[str, Any], anomaly: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
