@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -26,6 +27,8 @@ from tests.shuffled import pytest_collection_modifyitems  # noqa: F401 - the sam
 from tests.torture import conftest as torture
 
 ROOT = Path(__file__).parents[1]
+# A test that wants a smaller example asks for it; the others need not wait for one.
+os.environ.setdefault("HOLDFAST_SHRINK", "0")
 
 # A busy machine is no finding, and what is found must be found again: the same examples each time.
 # A campaign looks for new ones.

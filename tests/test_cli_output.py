@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from holdfast.cli import main
+from holdfast.verify import check_command
 from holdfast.verify.report import ci
 from tests.test_cli import COMMAND, HISTORY, Shell
 
@@ -166,8 +167,84 @@ def test_a_project_has_its_own_defaults_and_the_command_line_wins(shell: Shell):
 
 
 @pytest.mark.parametrize(
+    ("verdicts", "overall", "words", "colour"),
+    [
+        (["kept", "kept", "not claimed"], "kept", "2 promises kept", "#12703f"),
+        (["kept", "broken", "unknown"], "broken", "1 promise broken", "#b01f1a"),
+        ([], "unknown", "unknown", "#775000"),
+    ],
+)
+def test_a_badge_says_the_verdict_and_nothing_of_the_store(
+    verdicts: list[str], overall: str, words: str, colour: str
+):
+    promises = {f"<b>{n}</b>": {"verdict": verdict} for n, verdict in enumerate(verdicts)}
+    result = {"target": "<script>", "verdict": overall, "promises": promises}
+    told = json.loads(ci.badge_json(result))
+    assert told == {"schemaVersion": 1, "label": "holdfast", "message": words, "color": colour}
+    drawn = ET.fromstring(ci.badge_svg(result))
+    texts = [one.text for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ["holdfast", words]
+    assert colour in ci.badge_svg(result)
+
+
+def test_a_badge_is_written_beside_the_check(shell: Shell):
+    assert shell(*QUICK, "--badge", "b.png").returncode == 2
+    done = shell(*QUICK, "--badge", "b.svg", "--json", "-")
+    verdict = json.loads(done.stdout)["verdict"]
+    assert f"1 promise {verdict}" in (shell.folder / "b.svg").read_text()
+
+
+def test_findings_of_a_manifest_are_written_as_sarif(shell: Shell):
+    (shell.folder / "compose 1.yaml").write_text("services: {db: {image: 'redis:7'}}\n")
+    done = shell("doctor", "--manifest", "compose 1.yaml", "--sarif", "d.sarif")
+    assert done.returncode == 1, done.stderr
+    [run] = json.loads((shell.folder / "d.sarif").read_text())["runs"]
+    first = run["results"][0]
+    assert first["level"] == "error"
+    place = first["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "compose%201.yaml"
+    assert {one["ruleId"] for one in run["results"]} == {
+        rule["id"] for rule in run["tool"]["driver"]["rules"]
+    }
+    wrong = shell("doctor", "sqlite:///x.db", "--sarif", "d.sarif")
+    assert (wrong.returncode, "--sarif goes with --manifest" in wrong.stderr) == (2, True)
+
+
+def test_a_project_names_several_targets_and_seeds(shell: Shell):
+    (shell.folder / "pyproject.toml").write_text(
+        '[tool.holdfast]\ntargets = ["sqlite"]\nseeds = [3, 4]\nfaults = ["none"]\n'
+        'promises = ["faithful"]\ntime = 1\n'
+    )
+    assert "asks for several checks" in shell("check", "--json", "-").stderr
+    done = shell("check", "--json", "r.json", "--summary", "s.md", "--quiet")
+    found = [json.loads((shell.folder / f"r-{n}.json").read_text()) for n in (1, 2)]
+    assert [(one["target"], one["seed"]) for one in found] == [("sqlite", 3), ("sqlite", 4)]
+    # On a busy machine a second may be too short to know.
+    codes = {"kept": 0, "unknown": 3}
+    assert done.returncode == max(codes[one["verdict"]] for one in found), done.stderr
+    assert (shell.folder / "s.md").read_text().count("### holdfast") == 2
+    one = shell("check", "sqlite", "--seed", "9", "--json", "-")
+    assert json.loads(one.stdout)["seed"] == 9
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"), [((0, 3), 3), ((3, 1, 0), 1), ((0, 0), 0), ((3, 0, 3), 3)]
+)
+def test_the_worst_of_several_checks_decides(
+    monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], worst: int
+):
+    left = iter(codes)
+    monkeypatch.setattr(check_command, "run", lambda *_: next(left))
+    assert check_command.run_all(check_command.Outputs(), [{}] * len(codes)) == worst
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ("seeds = []", "seeds = []"),
+        ('seeds = ["1"]', "seeds = ['1']"),
+        ("seeds = [true]", "seeds = [True]"),
+        ("targets = [1]", "targets = [1]"),
         ("sed = 1", "did you mean 'seed'?"),
         ('seed = "x"', "seed = 'x'"),
         ("seed = true", "seed = True"),

@@ -100,11 +100,24 @@ for command in cli_store.COMMANDS:
     is_flag=True,
     help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
 )
+@click.option(
+    "--shrink",
+    "shrink_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 3600),
+    default=20.0,
+    show_default=True,
+    envvar="HOLDFAST_SHRINK",
+    help="After a finding: how long to look for a smaller plan that shows it. 0: not at all.",
+)
 @click.option("--quiet", is_flag=True, help="Print the verdict and what is broken or unknown only.")
 @shared.json_option
 @click.option("--report", type=shared.FILE, help="Write an HTML page for people.")
 @click.option("--summary", type=shared.FILE, help="Add Markdown, as for a CI job's summary page.")
 @click.option("--junit", type=shared.FILE, help="Write JUnit XML: a test case for each promise.")
+@click.option(
+    "--badge", type=shared.FILE, help="Write a badge: FILE.svg, or FILE.json for shields.io."
+)
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -113,6 +126,7 @@ def check(
     report: Path | None,
     summary: Path | None,
     junit: Path | None,
+    badge: Path | None,
     *,
     quiet: bool,
     **asked: Any,
@@ -128,9 +142,9 @@ def check(
         from holdfast.verify import check_command  # noqa: PLC0415 - the kit loads when used
 
         outputs = check_command.Outputs(
-            json=json_to, report=report, summary=summary, junit=junit, quiet=quiet
+            json=json_to, report=report, summary=summary, junit=junit, badge=badge, quiet=quiet
         )
-        ctx.exit(check_command.run(outputs, asked))
+        ctx.exit(check_command.run_all(outputs, shared.several(ctx, asked)))
     except KeyboardInterrupt:
         click.echo("unknown: stopped by Ctrl-C before anything was found", err=True)
         ctx.exit(EXIT_UNKNOWN)
@@ -179,7 +193,7 @@ def reproduce(file: Path, out: Path, promise: str | None, within_s: float) -> No
 def _check_options(words: list[str]) -> dict[str, Any]:
     """The options of a command line of `holdfast check`, without those of its output."""
     given = click.Command.make_context(check, "check", words).params
-    outputs = ("json_to", "report", "summary", "junit", "quiet")
+    outputs = ("json_to", "report", "summary", "junit", "badge", "quiet", "shrink_s")
     return {
         name: value for name, value in given.items() if value is not None and name not in outputs
     }
@@ -285,6 +299,7 @@ def capsule_verify(
 )
 @click.option("--metrics", type=shared.PORT, help="With --watch: port for Prometheus, on loopback.")
 @click.option("--rounds", type=click.IntRange(1), help="With --watch: stop after this many rounds.")
+@click.option("--sarif", type=shared.FILE, help="With --manifest: write its findings as SARIF.")
 @shared.json_option
 @click.pass_context
 def doctor(ctx: click.Context, /, **asked: Any) -> None:

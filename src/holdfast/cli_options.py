@@ -47,6 +47,19 @@ class ProjectCommand(click.Command):
         return super().make_context(*args, default_map=defaults, **more)
 
 
+def several(ctx: click.Context, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """One set of options a check: every target of the project with every seed.
+
+    A target or a seed on the command line is the only one.
+    """
+    checks = [asked]
+    for name, plural in (("target", "targets"), ("seed", "seeds")):
+        is_given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        values = None if is_given else (ctx.default_map or {}).get(plural)
+        checks = [one | {name: value} for one in checks for value in values or [one[name]]]
+    return checks
+
+
 json_option = click.option(
     _JSON,
     "json_to",

@@ -217,6 +217,18 @@ class History(Sequence[Message]):
     last: int = 0
     state: SessionState = SessionState.LIVE
 
+    def _repr_html_(self) -> str:
+        """The messages as a table, for a notebook. Everything in it stays text."""
+        from html import escape  # noqa: PLC0415 - needed only in a notebook
+
+        rows = "".join(
+            f"<tr><td>{one.seq or ''}</td><td>{escape(one.role)}</td>"
+            f"<td>{escape(str(one.content))}</td></tr>"
+            for one in self.messages
+        )
+        damaged = f", {len(self.damaged)} damaged" if self.damaged else ""
+        return f"<b>{len(self)} messages, {self.state.value}{damaged}</b><table>{rows}</table>"
+
     def __len__(self) -> int:
         return len(self.messages)
 

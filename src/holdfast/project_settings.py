@@ -11,17 +11,22 @@ from holdfast.errors import UsageError, did_you_mean
 FILE: Final = "pyproject.toml"
 OPTIONS: Final[dict[str, type | tuple[type, ...]]] = {
     "target": str,
+    "targets": list,
     "engine": str,
     "engine-version": str,
     "config": str,
     "time": (int, float),
+    "shrink": (int, float),
     "seed": int,
+    "seeds": list,
     "require": str,
     "faults": list,
     "promises": list,
 }
 """What may stand there, and of which type: the names are those of the options."""
-_PARAMETERS: Final = {"time": "time_s", "engine-version": "engine_version"}
+SEVERAL: Final[dict[str, type]] = {"targets": str, "seeds": int}
+"""Lists that make several checks, one after another, and what is in them."""
+_PARAMETERS: Final = {"time": "time_s", "shrink": "shrink_s", "engine-version": "engine_version"}
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -46,6 +51,13 @@ def _option(file: Path, name: str, value: Any) -> Any:
             f"{file}: [tool.holdfast] has no {name!r}{did_you_mean(name, OPTIONS)}; "
             f"it has: {', '.join(OPTIONS)}"
         )
-    if not isinstance(value, kind) or isinstance(value, bool):
+    each = SEVERAL.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool) or not _are(each, value):
         raise UsageError(f"{file}: [tool.holdfast] {name} = {value!r} is not what {name} takes")
+    if each is not None:
+        return value
     return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _are(each: type | None, values: Any) -> bool:
+    return each is None or (bool(values) and all(type(one) is each for one in values))

@@ -12,6 +12,7 @@ that a used one is clean.
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ EngineFactory = Callable[..., Any]
 """`(config=…, version=…, settings=…, storage=…, port=…, power=…, topology=…) -> Engine`, started; closed after
 the test."""
 
+__tracebackhide__ = True  # a test that fails shows its own lines
 _opened_key = pytest.StashKey[list[list[Any]]]()
 _left_out_key = pytest.StashKey[Counter[str]]()
 
@@ -133,14 +135,25 @@ def pytest_testnodedown(node: Any) -> None:
     left_out |= Counter(counts)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Faults count from the beginning of a test; where the kit is not loaded, none landed."""
+    if kit := sys.modules.get("holdfast.verify.proof"):
+        kit.forget_landed()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the log of every engine and service of a test that failed."""
+    """Of a test that failed, show which faults landed, and the log of every engine and service."""
     report = yield
-    if report.failed and call.when != "teardown":
-        for one in [one for opened in item.stash.get(_opened_key, []) for one in opened]:
+    every = [one for opened in item.stash.get(_opened_key, []) for one in opened]
+    if report.failed and call.when != "teardown" and every:
+        from holdfast.verify import landed  # noqa: PLC0415 - who uses none pays nothing
+
+        report.sections.append(("faults that landed", landed.words(every)))
+        for one in every:
             report.sections.append((f"log of {one.kind} ({one.provider})", one.log(200)))
     return report
 

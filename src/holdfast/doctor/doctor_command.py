@@ -28,6 +28,7 @@ class Asked:
     metrics: int | None
     rounds: int | None
     json_to: Path | None
+    sarif: Path | None = None
 
 
 def run(asked: Asked) -> int:
@@ -36,12 +37,21 @@ def run(asked: Asked) -> int:
         raise UsageError(
             "nothing to look at: name a target such as redis://localhost, or --manifest"
         )
+    if asked.sarif is not None:
+        if asked.manifest is None or asked.watch:
+            raise UsageError("--sarif goes with --manifest: its findings are about a file")
+        terminal.ensure_writable(asked.sarif)
     if asked.watch:
         return _watch(asked)
     if asked.canary or asked.metrics is not None or asked.rounds is not None:
         raise UsageError("--canary, --metrics and --rounds go with --watch")
     found = _look(asked)
     terminal.write_json(found.to_json(), asked.json_to)
+    if asked.sarif is not None and asked.manifest is not None:
+        from holdfast.doctor.manifest import look_at  # noqa: PLC0415 - rarely needed
+        from holdfast.doctor.sarif import sarif  # noqa: PLC0415
+
+        terminal.write_json(sarif(look_at(asked.manifest), asked.manifest), asked.sarif)
     if asked.json_to != terminal.STDOUT:
         (report.show_commands if asked.fix else report.show)(found)
     return found.exit_code

@@ -5,17 +5,18 @@ from __future__ import annotations
 import secrets
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from holdfast import terminal
-from holdfast.errors import HoldfastError, VerifyError
+from holdfast.errors import HoldfastError, UsageError, VerifyError
 from holdfast.verify import card
 from holdfast.verify import check as kit
 from holdfast.verify.report import check_terminal as report
 from holdfast.verify.report import ci, html
-from holdfast.verify.result import CheckResult
+from holdfast.verify.reproduce import smallest
+from holdfast.verify.result import EXIT_CODES, WORST_FIRST, CheckResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +29,28 @@ class Outputs:
     summary: Path | None = None
     """Added to, as CI's summary file is: several steps write it."""
     junit: Path | None = None
+    badge: Path | None = None
+    """`.svg` is the picture, `.json` the answer of an endpoint that shields.io draws."""
     quiet: bool = False
+
+    def numbered(self, number: int) -> Outputs:
+        """The files of one of several checks: `report-2.html`. The summary is one for all."""
+        if self.json == terminal.STDOUT:
+            raise UsageError(
+                "--json - prints one result, and [tool.holdfast] asks for several checks: "
+                "name TARGET and --seed, or a file"
+            )
+        files = {name: getattr(self, name) for name in ("json", "report", "junit", "badge")}
+        own = {n: f and f.with_stem(f"{f.stem}-{number}") for n, f in files.items()}
+        return replace(self, **own)
 
     def ensure_writable(self) -> None:
         """Now, not after the whole check."""
         if self.report is not None:
             html.ensure_ready()
-        for file in (self.json, self.report, self.summary, self.junit):
+        if self.badge is not None and self.badge.suffix not in ci.BADGES:
+            raise UsageError(f"--badge {self.badge}: a badge is FILE.svg or FILE.json")
+        for file in (self.json, self.report, self.summary, self.junit, self.badge):
             if file not in (None, terminal.STDOUT):
                 terminal.ensure_writable(file)
 
@@ -49,6 +65,8 @@ class Outputs:
             self._say(self.report)
         if self.junit is not None:
             terminal.write_file(iter([ci.junit(found)]), self.junit)
+        if self.badge is not None:
+            terminal.write_file(iter([ci.BADGES[self.badge.suffix](found)]), self.badge)
         if self.summary is not None:
             terminal.write_file(_added(self.summary, ci.markdown(found)), self.summary)
 
@@ -57,8 +75,19 @@ class Outputs:
             report.show_place(file)
 
 
+def run_all(outputs: Outputs, checks: list[dict[str, Any]]) -> int:
+    """One check after another; the exit code of the worst."""
+    if len(checks) == 1:
+        return run(outputs, checks[0])
+    each = [outputs.numbered(number) for number in range(1, len(checks) + 1)]
+    codes = [run(own, asked) for own, asked in zip(each, checks, strict=True)]
+    return next(EXIT_CODES[verdict] for verdict in WORST_FIRST if EXIT_CODES[verdict] in codes)
+
+
 def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     """Check a target with these options, where None leaves one out; the exit code."""
+    asked = dict(asked)
+    shrink_s = asked.pop("shrink_s", 0.0)
     if asked["seed"] is None:
         asked["seed"] = secrets.randbelow(1_000_000)
     given = {name: value for name, value in asked.items() if value is not None}
@@ -66,7 +95,12 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     outputs.ensure_writable()
     if outputs.json != terminal.STDOUT and not outputs.quiet:
         report.open_with(options.shown, all_configs=options.all_configs)
-    result = _result(options, report.Live(quiet=outputs.quiet))
+    live = report.Live(quiet=outputs.quiet)
+    result = _result(options, live)
+    if result.verdict == "broken" and shrink_s:
+        with live.running():
+            live.say(f"looking for the smallest example, for {shrink_s:g} s (Ctrl-C: do without)")
+            result = replace(result, smallest=smallest(options, result, shrink_s))
     outputs.write(result)
     return result.exit_code
 

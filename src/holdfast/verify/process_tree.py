@@ -44,17 +44,22 @@ def kill_tree(process: int | Child) -> Evidence:
     A child of ours is also reaped. Give the `Popen` where there is one, so that it learns its
     return code.
     """
-    pid = _pid_of(process)
-    with _stopped(pid) as held:
+    pids = end_tree(process)
+    return Evidence(
+        fault="kill",
+        seen=f"{len(pids)} processes were stopped, sent SIGKILL and are gone",
+        facts={"pids": pids},
+    )
+
+
+def end_tree(process: int | Child) -> list[int]:
+    """The same as a part of something else, which has evidence of its own; returns the pids."""
+    with _stopped(_pid_of(process)) as held:
         for descriptor in held.values():
             _send(descriptor, signal.SIGKILL)
         _await_states(held, _DEAD, "kill")
     _reap(process)
-    return Evidence(
-        fault="kill",
-        seen=f"{len(held)} processes were stopped, sent SIGKILL and are gone",
-        facts={"pids": list(held)},
-    )
+    return list(held)
 
 
 def pause_tree(process: int | Child) -> Evidence:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 _POLL_S: Final = 0.001
+LANDED_MAX: Final = 50
+"""So many are remembered, to explain a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,22 @@ class Evidence:
     fault: str
     seen: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _landed.append(self)
+
+
+_landed: deque[Evidence] = deque(maxlen=LANDED_MAX)
+
+
+def landed() -> list[Evidence]:
+    """The last faults that landed by this process since `forget_landed`, oldest first."""
+    return list(_landed)
+
+
+def forget_landed() -> None:
+    """Before a test: what landed in the one before it explains nothing."""
+    _landed.clear()
 
 
 def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:

@@ -63,22 +63,77 @@ def reproduce(
         raise UsageError(f"{file}: {name or 'no promise'} is broken in it: nothing to reproduce")
     asked = CheckOptions(**options_of(shlex.split(found["repeat"])[2:]))
     deadline = time.monotonic() + within_s
-    for plan in _plans(asked, name, found["promises"][name]):
+    again = _least(asked, name, found["promises"][name], deadline, TRIES)
+    if again is None:
+        raise UsageError(
+            f"{name} did not break again {TRIES} times in a row within {within_s:g} s; nothing was "
+            f"written. Give more time (--shrink), or run: {found['repeat']}"
+        )
+    longer = replace(again.plan, time_s=min(SPARE * again.plan.time_s, asked.time_s))
+    return replace(again, plan=longer)
+
+
+def smallest(asked: CheckOptions, result: CheckResult, within_s: float) -> dict[str, Any] | None:
+    """A smaller plan that breaks the first broken promise of a result once more, with its story.
+
+    None where nothing smaller was found in that time. Whatever happens here, the verdict stands.
+    """
+    found = result.to_json()["promises"]
+    broken = [name for name, one in found.items() if one["verdict"] == "broken"]
+    if not broken or result.rows or within_s <= 0:
+        return None
+    name, deadline = broken[0], time.monotonic() + within_s
+    try:
+        again = _least(asked, name, found[name], deadline, 1, fits=True)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the store was judged before
+        return None
+    if again is None:
+        return None
+    less = again.result.to_json()["promises"][name]
+    stories = [root for root in _roots(less) if root["story"]]
+    root = min(stories, key=lambda each: len(each["story"]), default=None)
+    return {
+        "promise": name,
+        "because": less["because"],
+        "story": "" if root is None else root["story"],
+        "anomaly": root,
+        "repeat": again.plan.command,
+    }
+
+
+def _least(
+    asked: CheckOptions,
+    promise: str,
+    one: Mapping[str, Any],
+    deadline: float,
+    tries: int,
+    *,
+    fits: bool = False,
+) -> Reproduced | None:
+    """The first of ever larger plans that breaks the promise in the same way each time.
+
+    `fits`: none is begun that would probably not end in time.
+    """
+    for plan in _plans(asked, promise, one):
+        if fits and time.monotonic() + SPARE * plan.time_s > deadline:
+            return None
         results: list[CheckResult] = []
-        while len(results) < TRIES and time.monotonic() < deadline:
+        while len(results) < tries and time.monotonic() < deadline:
             results.append(check(plan, Quiet()))
-            if results[-1].promises[name].verdict != "broken":
+            if not _breaks(results[-1], promise, one):
                 break
         else:
-            if len(results) == TRIES:
-                longer = replace(plan, time_s=min(SPARE * plan.time_s, asked.time_s))
-                return Reproduced(name, longer, results[0])
-        if time.monotonic() >= deadline:
-            break
-    raise UsageError(
-        f"{name} did not break again {TRIES} times in a row within {within_s:g} s; nothing was "
-        f"written. Give more time (--shrink), or run: {found['repeat']}"
-    )
+            if len(results) == tries:
+                return Reproduced(promise, plan, results[0])
+    return None
+
+
+def _breaks(result: CheckResult, promise: str, one: Mapping[str, Any]) -> bool:
+    """Whether this promise is broken again, by a finding of the same name where it had one."""
+    names = {root["name"] for root in _roots(one)}
+    again = result.promises[promise]
+    same = names & {root["name"] for root in _roots({"anomalies": again.anomalies})}
+    return again.verdict == "broken" and (bool(same) or not names)
 
 
 def _result_of(file: Path) -> dict[str, Any]:
@@ -93,16 +148,22 @@ def _result_of(file: Path) -> dict[str, Any]:
 def _plans(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
     """From the least to all that was asked."""
     narrow = replace(asked, promises=(promise,))
-    for fault in _faults(one):
-        for time_s in (each for each in TIMES_S if each <= asked.time_s):
+    faults = _faults(one)
+    # What was found by looking at single messages has no operations to name a fault.
+    times = TIMES_S if faults else TIMES_S[:1]
+    for fault in faults or ["none"]:
+        for time_s in (each for each in times if each <= asked.time_s):
             yield replace(narrow, faults=(fault,), time_s=time_s)
     yield narrow
     yield asked
 
 
 def _faults(one: Mapping[str, Any]) -> list[str]:
-    roots = [a for a in one["anomalies"] if a.get("follows_from") is None]
-    return list(dict.fromkeys(str(a.get("fault") or "none") for a in roots))
+    return list(dict.fromkeys(str(a.get("fault") or "none") for a in _roots(one)))
+
+
+def _roots(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [a for a in one["anomalies"] if a.get("follows_from") is None]
 
 
 def as_test(found: Reproduced) -> str:

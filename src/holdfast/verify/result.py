@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from typing import Any, Final
 
 from holdfast.verify.judge import Verdict
@@ -17,7 +18,7 @@ ANOMALIES_MAX: Final = 50
 """So many are kept for each promise; their number is told whole."""
 LASTING: Final = frozenset({"disk", "network", "connections"})
 """Faults that go on while clients work: what was written meanwhile met them, though none began."""
-_WORST_FIRST: Final = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
+WORST_FIRST: Final = (Verdict.BROKEN, Verdict.UNKNOWN, Verdict.KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,19 @@ class CheckResult:
     """Of a durability card: a configuration under a fault each, and what that lost."""
     not_asked: tuple[str, ...] = ()
     """The promises that were left out of this check (`--promises`)."""
+    smallest: Mapping[str, Any] | None = None
+    """A smaller plan that breaks a promise too (`--shrink`): its story and its command."""
     tested_to: str = ""
     """The level up to which acks were seen to survive."""
+
+    def _repr_html_(self) -> str:
+        """The verdicts as a table, for a notebook. Everything in it stays text."""
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{one.verdict}</td><td>{escape(one.because)}</td></tr>"
+            for name, one in self.promises.items()
+        )
+        head = f"<b>{escape(self.target)}: {self.verdict}</b>"
+        return f"{head}<table>{rows}</table><code>{escape(self.repeat)}</code>"
 
     @property
     def exit_code(self) -> int:
@@ -98,6 +110,7 @@ class CheckResult:
             "repeat": self.repeat,
             "asked": list(self.promises),
             "not_asked": list(self.not_asked),
+            **({} if self.smallest is None else {"smallest": dict(self.smallest)}),
             **(card if self.rows else {}),
         }
 
@@ -139,7 +152,7 @@ def _less(one: PromiseResult, left_out: list[str]) -> PromiseResult:
 def overall(promises: Mapping[str, PromiseResult]) -> Verdict:
     """The worst of what was claimed; with nothing claimed at all, unknown."""
     found = [one.verdict for one in promises.values()]
-    return next((verdict for verdict in _WORST_FIRST if verdict in found), Verdict.UNKNOWN)
+    return next((verdict for verdict in WORST_FIRST if verdict in found), Verdict.UNKNOWN)
 
 
 def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -153,7 +166,7 @@ def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _worst(findings: list[Finding]) -> PromiseResult:
     if not findings:
         return PromiseResult(Verdict.UNKNOWN, "nothing put it to the test")
-    verdict = next(v for v in _WORST_FIRST if v in [f.verdict for f in findings])
+    verdict = next(v for v in WORST_FIRST if v in [f.verdict for f in findings])
     # What happens without any fault says more than what takes a crash at a certain line, and
     # that more than a crash at some line.
     speaking = sorted((f for f in findings if f.verdict is verdict), key=_needs)
@@ -183,7 +196,7 @@ def _by_scenario(findings: list[Finding]) -> dict[str, Mapping[str, Any]]:
     worst: dict[str, Finding] = {}
     for finding in findings:
         other = worst.setdefault(finding.scenario, finding)
-        if _WORST_FIRST.index(finding.verdict) < _WORST_FIRST.index(other.verdict):
+        if WORST_FIRST.index(finding.verdict) < WORST_FIRST.index(other.verdict):
             worst[finding.scenario] = finding
     return {name: {"verdict": str(f.verdict), **f.evidence} for name, f in worst.items()}
 

@@ -6,7 +6,8 @@ a read shows besides is `…`: only the messages of the finding have names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from string import ascii_uppercase
 from typing import Any, Final
 
@@ -17,9 +18,12 @@ _FAULTS: Final = {
     "crash-at-line": "SIGKILL",
     "lost-ack": "the reply is lost",
     "disk": "the disk is full or fails",
+    "power over": "power is back",
 }
 _ENDS: Final = {"ok": "", "fail": " (refused)", "info": " (no answer)"}
 _REST: Final = "…"
+_Event = tuple[int, str, Mapping[str, Any]]
+"""When it began, in words, and the operation; nothing where it is a fault."""
 
 
 def story(anomaly: Mapping[str, Any]) -> str:
@@ -28,19 +32,31 @@ def story(anomaly: Mapping[str, Any]) -> str:
     if not operations:
         return ""
     names = _Names()
+    last_ns = operations[-1]["invoked_ns"]
     events = [(one["invoked_ns"], _words(one, names), one) for one in operations]
     events += [
         (fault["time_ns"], _FAULTS.get(fault["name"], fault["name"]), {})
         for fault in anomaly.get("faults") or ()
+        if fault["time_ns"] <= last_ns or not fault["name"].endswith(" over")
     ]
     line = ""
     ended_ns: int | None = None
-    for began_ns, words, one in sorted(events, key=lambda event: event[0]):
+    for began_ns, words, one in _counted(sorted(events, key=lambda event: event[0])):
         overlaps = ended_ns is not None and one and began_ns < ended_ns
         line += (" · meanwhile " if overlaps else " · ") + words if line else words
         if one:
             ended_ns = max(ended_ns or 0, one.get("completed_ns") or began_ns)
     return line
+
+
+def _counted(events: list[_Event]) -> Iterator[_Event]:
+    """A fault that struck several times in a row is told once."""
+    for (words, is_fault), same in groupby(events, key=lambda event: (event[1], not event[2])):
+        alike = list(same)
+        if is_fault and len(alike) > 1:
+            yield alike[0][0], f"{words} ({len(alike)} times)", {}
+        else:
+            yield from alike
 
 
 class _Names:

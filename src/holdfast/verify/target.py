@@ -35,8 +35,9 @@ class Target:
     """A store under test, its `engine` if it has one, and what it claims.
 
     `open()` returns a store on the same data each time: ours, sync or async, or any object
-    with `append(session, messages)`, `history(session, limit)` and `forget(session)`, sync or
-    async (messages are dictionaries with `role`, `content` and `id` for such an object). It is
+    with `append(session, messages)`, `history(session, limit)` and, where `forgotten` is claimed,
+    `forget(session)`, sync or async (messages are dictionaries with `role`, `content` and `id` for
+    such an object, or with the fields that it `keeps`). It is
     called in other processes, so it must not depend on what only this one has. `definite`
     are the errors of that object which mean "the write did not happen"; every other error
     leaves it unknown.
@@ -66,6 +67,13 @@ class Target:
     thread_safe: bool = False
     """One opened store may be used by several threads at once, and is then tested like that. Of an
     async store many tasks at once are always tried: a service does nothing else."""
+    one_task: bool = False
+    """An async store that must be used by the task that opened it, as libraries on anyio demand
+    (the MCP SDK): each call is made by that task, one at a time."""
+    keeps: tuple[str, ...] = ()
+    """The fields of a message that it keeps, such as `("role", "content")` for a store of texts;
+    all where empty. Only these are sent and compared, and a message without `id` is known by the
+    first word of its content."""
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
     code: tuple[str, ...] = ()
@@ -83,3 +91,8 @@ class Target:
             raise UsageError("Target(open=…) needs a function that opens the store")
         if self.data is not None and self.engine is not None:
             raise UsageError("Target(data=…) is for a store without an engine")
+        if self.keeps and "content" not in tuple(self.keeps):  # a text is a tuple of letters
+            raise UsageError(
+                f"Target(keeps={self.keeps!r}) names the fields of a message that are kept, "
+                'content among them: keeps=("role", "content")'
+            )

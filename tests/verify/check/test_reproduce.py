@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from holdfast.errors import VerifyError
+from holdfast.verify import reproduce
+from holdfast.verify.check import CheckOptions
+from holdfast.verify.judge import Verdict
+from holdfast.verify.result import CheckResult, PromiseResult
 
 COMMAND = Path(sys.executable).with_name("holdfast")
 STORE = """
@@ -77,6 +84,50 @@ def test_a_broken_promise_becomes_a_test(folder: Path):
     assert _pytest(folder) == 1
     (folder / "memory.py").write_text(MENDED)
     assert _pytest(folder) == 0
+
+
+def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: Path):
+    words = (
+        "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "6",
+        "--promises", "ordered,isolated", "--seed", "5", "--json", "result.json",
+    )  # fmt: skip
+    shrunk = _run(folder, *words, "--shrink", "60", "--report", "r.html")
+    found = json.loads((folder / "result.json").read_text())
+    assert (shrunk.returncode, found["verdict"]) == (1, "broken"), shrunk.stderr
+    assert "--shrink" not in found["repeat"]
+    less = found["smallest"]
+    assert less["promise"] == "isolated"
+    assert "--promises isolated " in less["repeat"]  # by a busy machine no shorter one is found
+    assert f"isolated: the smallest plan that shows it: {less['repeat']}" in shrunk.stdout
+    assert less["repeat"] in (folder / "r.html").read_text()
+    plain = _run(folder, *words, "--shrink", "0")
+    found = json.loads((folder / "result.json").read_text())
+    assert (plain.returncode, found["verdict"], "smallest" in found) == (1, "broken", False)
+
+
+def test_what_goes_wrong_while_shrinking_changes_no_verdict(monkeypatch: pytest.MonkeyPatch):
+    broken = PromiseResult(Verdict.BROKEN, "x", {}, ({"name": "lost", "fault": "kill"},))
+    result = CheckResult("t", 1, Verdict.BROKEN, {"durable": broken}, {}, {}, {})
+    asked = CheckOptions(target="t")
+    tried: list[float] = []
+
+    def otherwise(plan: CheckOptions, _: object) -> CheckResult:
+        """Broken again, in another way."""
+        tried.append(plan.time_s)
+        if errors:
+            raise errors.pop()
+        return replace(result, promises={"durable": replace(broken, anomalies=())})
+
+    monkeypatch.setattr(reproduce, "check", otherwise)
+    errors: list[BaseException] = [VerifyError("engine"), KeyboardInterrupt(), OSError("disk")]
+    while errors:
+        assert reproduce.smallest(asked, result, 20) is None
+    tried.clear()
+    assert reproduce.smallest(asked, result, 3) is None  # no plan fits
+    assert reproduce.smallest(asked, result, 0) is None
+    assert tried == []
+    assert reproduce.smallest(asked, result, 20) is None
+    assert tried == [2.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,49 @@ def test_the_logs_of_engine_and_service_are_shown_when_a_test_fails(
     run.stdout.fnmatch_lines("*argument must be a memory value*")
 
 
+def test_a_cut_without_power_names_the_fixture_that_has_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(redis_engine):\n    redis_engine.power_cut()\n")
+    run = _run(pytester)
+    run.assert_outcomes(failed=1)
+    run.stdout.fnmatch_lines("*redis_engine_factory(power='best')*")
+    shown = run.stdout.str()
+    assert "pytest_plugin.py" not in shown
+    assert "process.py" not in shown
+    assert "no fault landed in this test" in shown
+
+
+def test_a_failure_tells_which_faults_landed_on_what(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "from urllib.parse import urlsplit\n"
+        "def test_before(redis_engine):\n"
+        "    redis_engine.kill()\n"
+        "def test_it(redis_engine_factory, postgres_engine):\n"
+        "    redis = redis_engine_factory(config='aof-everysec')\n"
+        "    redis.restart()\n"
+        "    assert 'redis aof-everysec local: running, pid ' in repr(redis)\n"
+        "    postgres_engine.kill()\n"
+        "    assert 'postgres default local: down' in repr(postgres_engine)\n"
+        "    for engine in (redis, postgres_engine):\n"
+        "        assert urlsplit(engine.url).password not in repr(engine)\n"
+        "    assert [] == ['a message']\n"
+    )
+    run = _run(pytester)
+    run.assert_outcomes(passed=1, failed=1)
+    run.stdout.fnmatch_lines(
+        [
+            "*assert [[]] == [[]'a message'[]]*",
+            "*faults that landed*",
+            "postgres, configuration default*",
+            "*an ack of a Holdfast store on it now: none, the engine is down",
+            "redis, configuration aof-everysec (*appendfsync everysec*)",
+            "*an ack of a Holdfast store on it now: [PM]*",
+            "1. restart: *",
+            "2. kill: *postgres*",
+        ]
+    )
+    assert "3. " not in run.stdout.str().split("faults that landed")[1].split("log of")[0]
+
+
 def test_logs_are_not_shown_when_a_test_passes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(redis_engine): pass")
     assert "log of redis" not in _run(pytester, "-rA").stdout.str()

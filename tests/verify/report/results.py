@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.verify.history import History, parse_history
 from holdfast.verify.judge import Anomaly, judge
 from holdfast.verify.scenarios.evidence import anomalies_json
+from holdfast.verify.story import story
 
 MS = 1_000_000
 HEADER = {"holdfast_history": 1, "target": "t", "ttl_s": None, "clock_error_s": 0, "claims": None}
@@ -54,7 +55,8 @@ def told(tape: Tape, scenario: str = "kill-clients", fault: str | None = "kill")
     """What the check would say of such a history."""
     history = tape.history()
     found: tuple[Anomaly, ...] = judge(history).anomalies
-    return list(anomalies_json(scenario, fault, history, found, among=found))
+    every = anomalies_json(scenario, fault, history, found, among=found)
+    return [{**anomaly, "story": story(anomaly)} for anomaly in every]
 
 
 def lost_by_kill() -> Tape:

@@ -21,6 +21,8 @@ from tests.verify.report.stores import IMAGE, SCRIPT
 CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
 CONTRAST_MIN = 4.5
 SCHEMES = ("light", "dark")
+PICTURES = Path(__file__).parents[3] / ".cache" / "pictures"
+"""CI keeps them, so that a change of the page can be looked at."""
 
 
 @contextmanager
@@ -73,6 +75,7 @@ def test_the_report_of_a_broken_store_shows_what_happened_and_stays_text(
     with opened(browser, page_file) as (page, heard):
         expect(page.get_by_role("heading", level=1)).to_have_text(f"Hostile {IMAGE}")
         expect(page.get_by_text(anomaly["because"], exact=True).first).to_be_visible()
+        expect(page.locator("#first")).to_contain_text("Snapshots only (appendonly no)")
         article = page.locator(".anomaly").first
         drawing = article.get_by_role("img", name="Timeline of")
         clients = {str(operation["process"]) for operation in anomaly["operations"]}
@@ -90,6 +93,89 @@ def test_the_report_of_a_broken_store_shows_what_happened_and_stays_text(
         assert page.title() != "owned"
         assert "{{ 7*7 }} \\ud83d" in page.locator(".talk").first.inner_text()
         assert heard == [f"request {page_file.as_uri()}"]
+
+
+def hostile() -> dict[str, Any]:
+    """Every text on the first screen as long as it may be, and a drawing of many operations."""
+    result = everything()
+    result["target"] = result["repeat"] = "<b>target</b> " * 200
+    [root] = result["promises"]["durable"]["anomalies"]
+    operations = [
+        one | {"process": f"<i>{n}</i>", "messages": ["m" * 90] * 40}
+        for n in range(20)
+        for one in root["operations"]
+    ]
+    wide = root | {"because": "<u>because</u> " * 200, "operations": operations}
+    result["promises"] = {"durable": result["promises"]["durable"] | {"anomalies": [wide]}}
+    return result
+
+
+@pytest.mark.parametrize("made", [everything, hostile])
+def test_the_first_screen_has_verdict_cause_fix_example_and_command(
+    browser: Browser, tmp_path: Path, made: Any
+):
+    file = written(made(), tmp_path)
+    with opened(browser, file, viewport={"width": 1280, "height": 900}) as (page, _):
+        first = page.locator("#first")
+        for part in (
+            page.locator(".stamp"),
+            first.locator(".sentence"),
+            first.locator(".remedy dd").nth(0),
+            first.locator(".change dd"),
+            first.locator(".story"),
+            first.locator(".pan"),
+            first.locator(".again code"),
+        ):
+            expect(part).to_be_visible()
+            box = part.bounding_box()
+            assert box is not None
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 900, (part, box)
+        assert first.locator("i, u").count() == 0
+
+
+def test_a_drawing_zooms_and_filters_without_a_script(browser: Browser, page_file: Path):
+    with opened(browser, page_file) as (page, heard):
+        figure = page.locator(".anomaly .figure").first
+        drawing = figure.get_by_role("img")
+        once = drawing.bounding_box()
+        figure.get_by_label("4×").check()
+        wide = drawing.bounding_box()
+        assert once is not None
+        assert wide is not None
+        assert wide["width"] == pytest.approx(4 * once["width"], abs=2)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        figure.locator(".pan").focus()
+        page.keyboard.press("End")
+        for name, drawn in (("append", ".op.append"), ("read", ".op.history"), ("fault", ".fault")):
+            assert drawing.locator(drawn).first.is_visible()
+            figure.get_by_label(name, exact=True).uncheck()
+            assert not drawing.locator(drawn).first.is_visible()
+            figure.get_by_label(name, exact=True).check()
+            assert drawing.locator(drawn).first.is_visible()
+        figure.get_by_label("others at the same time").uncheck()
+        assert not drawing.locator(".op.nearby").first.is_visible()
+        assert drawing.locator(".op.append:not(.nearby)").first.is_visible()
+        unnamed = page.locator("input, .pan, summary").evaluate_all(
+            "all => all.filter(e => !(e.closest('label')?.textContent || e.ariaLabel ||"
+            " e.textContent).trim()).length"
+        )
+        assert unnamed == 0
+        assert heard == [f"request {page_file.as_uri()}"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pictures_of_the_report_for_who_reviews_it(
+    browser: Browser, page_file: Path, scheme: str, width: int
+):
+    size = {"width": width, "height": 900}
+    with opened(browser, page_file, color_scheme=scheme, viewport=size) as (page, _):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        file = PICTURES / f"report-{width}-{scheme}.png"
+        page.screenshot(path=file, animations="disabled")
+        assert file.stat().st_size > 20_000  # a blank page has 5,000
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

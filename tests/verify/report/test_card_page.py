@@ -54,6 +54,19 @@ def test_each_configuration_is_shown_with_what_it_lost(browser: Browser, file: P
         assert heard == [f"request {file.as_uri()}"]
 
 
+def test_columns_are_explained_and_each_row_has_advice(browser: Browser, file: Path):
+    with opened(browser, file, viewport={"width": 390, "height": 844}) as (page, _):
+        explained = page.locator("#columns dt").all_inner_texts()
+        assert explained == ["Configuration", "Fault", "Verdict", "Lost", "Window", "Advice"]
+        advice = [" ".join(each.split()) for each in page.locator(".advice").all_inner_texts()]
+        assert len(advice) == len(ROWS)
+        assert advice[0] == "Nothing to change: no ack was lost."
+        assert "Set appendfsync always" in advice[2]
+        assert advice[4].startswith("Nothing is known of it")
+        assert all(page.locator(".advice").nth(n).is_visible() for n in range(len(ROWS)))
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_it_can_be_read_in_light_and_dark_and_on_a_phone(browser: Browser, file: Path, scheme: str):
     narrow = {"width": 320, "height": 800}

@@ -98,6 +98,100 @@ def test_the_same_again_is_counted_not_shown():
     assert "699 more of the same (lost)" in words(html.render(result))
 
 
+def test_the_first_screen_shows_the_root_that_takes_the_least_to_see():
+    result = everything()
+    few = result["promises"]["durable"]["anomalies"][0]
+    many = few | {"operations": few["operations"] * 3}
+    calm = few | {"faults": [], "because": "it happens without a fault"}
+    result["promises"] = {
+        "durable": result["promises"]["durable"] | {"anomalies": [many, few]},
+        "fresh": result["promises"]["durable"] | {"anomalies": [calm | {"follows_from": ["lost"]}]},
+    }
+    unclear = {k: v for k, v in few.items() if k != "faults"} | {"because": "which faults?"}
+    result["promises"]["durable"]["anomalies"] += [unclear]
+    first = view.page(result)["first"]
+    assert (first["promise"], first["because"]) == ("durable", few["because"])
+    assert first["story"] == "A appends a0 a1 · SIGKILL · B reads […]"
+    result["promises"]["fresh"]["anomalies"].append(calm)
+    first = view.page(result)["first"]
+    assert first["because"] == "it happens without a fault"
+    assert "(a lost update)" in first["cause"].cause  # another wrote at the same time
+    result["promises"]["fresh"]["anomalies"] = [{"name": "lost", "because": "no operations"}]
+    assert view.page(result)["first"]["promise"] == "durable"
+
+
+def test_what_was_shrunk_stands_on_the_first_screen_with_its_own_command():
+    result = everything()
+    root = result["promises"]["durable"]["anomalies"][0] | {"because": "less <b>", "story": "A"}
+    less = {"promise": "durable", "anomaly": root, "story": "A", "repeat": "holdfast check less"}
+    first = view.page(result | {"smallest": less})["first"]
+    assert (first["because"], first["story"], first["repeat"]) == ("less <b>", "A", less["repeat"])
+    page = words(html.render(result | {"smallest": less}))
+    assert "Repeat it holdfast check less" in page
+    assert "holdfast check everything --seed 5" in page
+    without = view.page(result | {"smallest": less | {"anomaly": None}})["first"]
+    assert without["repeat"] == "holdfast check everything --seed 5"
+
+
+def test_without_anomalies_the_first_screen_has_the_pair_that_differs_or_the_sentence():
+    result = everything()
+    result["promises"] = {"faithful": result["promises"]["faithful"]}
+    first = view.page(result)["first"]
+    assert (first["example"]["sent"], first["example"]["seen"]) == ("[1, 2]", '"[1, 2]"')
+    result["promises"]["faithful"]["evidence"] = {}
+    first = view.page(result)["first"]
+    assert first["because"] == "a list did not come back"
+    assert first["example"] is None
+    assert view.page(everything() | {"promises": {}})["first"] is None
+
+
+def test_evidence_is_in_words_and_units():
+    seen = {
+        "verdict": "broken", "acknowledged": 225, "failed": 0,
+        "power": {"mechanism": "block", "cuts": 3, "unsynced_bytes": 122_880, "in_flight": 38},
+        "lines": ["a.py:3", "b.py:4"], "refused": ["w", "x", "y", "z"], "took_s": 2.5,
+        "required": "DISK", "window_ms": 812.4, "odd": [{"a": 1}], "deep": {"x": {"y": 7}},
+    }  # fmt: skip
+    result = everything()
+    result["promises"]["durable"]["evidence"]["scenarios"] = {"power-cut": seen}
+    result["environment"]["settings"] = {"nodes": ["a", "b"], "save": "", "tls": False}
+    page = html.render(result)
+    told = words(page)
+    for part in (
+        "225 acknowledged", "power: mechanism block, 3 cuts, 120 KiB unsynced, 38 in flight",
+        "lines a.py:3, b.py:4", "4 refused", "took 2.5 s", "required DISK", "window 812.4 ms",
+        "1 odd", "deep: x: 7 y", "settings nodes a, b", "settings save (empty)", "settings tls no",
+    ):  # fmt: skip
+        assert part in told, part
+    assert "{'" not in told
+    assert "['" not in told
+    assert "2 scenarios" not in told
+    assert "1 scenario: 1 broken" in told
+
+
+def test_what_follows_is_folded_under_its_root():
+    result = everything()
+    one = result["promises"]["durable"]
+    root = one["anomalies"][0]
+    echo = {**root, "name": "hole", "follows_from": ["lost"], "because": "a hole of read 9"}
+    one["anomalies"] += [echo] * 30
+    [shown] = next(f for f in view.page(result)["findings"] if f["id"] == "durable")["anomalies"]
+    assert shown["echoes"]["words"] == "30 hole"
+    assert shown["echoes"]["because"] == ["a hole of read 9"]
+    assert "30 hole" in words(html.render(result))
+
+
+def test_ten_thousand_findings_are_one_page_of_bounded_size():
+    result = everything()
+    one = result["promises"]["durable"]
+    one["anomalies"] = one["anomalies"] * 10_000
+    one["anomalies"] += [one["anomalies"][0] | {"follows_from": ["lost"]}] * 10_000
+    root = one["anomalies"][0]
+    wide = root | {"operations": root["operations"] * 5_000, "name": "rollback"}
+    one["anomalies"].append(wide)
+    assert len(html.render(result)) < 1_000_000
+
+
 def test_another_name_and_another_scenario_are_shown_before_the_same_again():
     result = everything()
     one = result["promises"]["durable"]

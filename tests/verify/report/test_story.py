@@ -59,6 +59,13 @@ def _read(process: str, began: int, *messages: str, limit: int | None = None) ->
             [],
             "A forgets · B reads […]",
         ),
+        (  # the same again is counted, and what ended after the last call is no part of it
+            [_append("c1", 10, 20, "x.0"), _read("c2", 50)],
+            [{"name": "power", "time_ns": 30}, {"name": "power", "time_ns": 31},
+             {"name": "power over", "time_ns": 40}, {"name": "kill", "time_ns": 45},
+             {"name": "kill over", "time_ns": 52}],
+            "A appends a0 · power cut (2 times) · power is back · SIGKILL · B reads []",
+        ),
         ([], [], ""),
     ],
 )  # fmt: skip

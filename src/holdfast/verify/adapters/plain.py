@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from holdfast.contract import AsyncStore, Store
@@ -33,6 +33,11 @@ class Read:
     messages: tuple[dict[str, Any], ...]
     damaged: tuple[str, ...] = ()
     seqs: tuple[int, ...] | None = None
+    keeps: tuple[str, ...] = ()
+
+    def kept(self, message: Turn) -> dict[str, Any]:
+        """The fields of a message that must come back."""
+        return _fields(message, self.keeps)
 
     def ids(self) -> list[str]:
         """The ids, or the text of a message that came back without one."""
@@ -65,14 +70,17 @@ class Client(Block):
 
     def __init__(self, target: Target, *, shared: bool = False) -> None:
         """Open the store; whatever `open()` raises comes through."""
-        self._runner: asyncio.Runner | EventLoopThread | None = None
+        self._runner: asyncio.Runner | EventLoopThread | OneTask | None = None
         self._shared = shared
         self._thread_safe = target.thread_safe
+        self._one_task, self._keeps = target.one_task, target.keeps
+        self._ids: dict[str, str] = {}
+        """Of what was appended here, by its text, where the store keeps no ids."""
         self._closed = False
         self._definite = (*target.definite, NotApplied, UsageError)
         try:
             self._store = self._wait(target.open())
-            _check_shape(self._store)
+            _check_shape(self._store, forgets=target.claims.of("forgotten") is True)
         except BaseException:
             self._stop()
             raise
@@ -81,7 +89,7 @@ class Client(Block):
     def takes_many(self) -> bool:
         """Whether it may be used by many at once: async ones always are, others where they say so."""
         is_async = inspect.iscoroutinefunction(getattr(self._store, "append", None))
-        return self._is_holdfast or is_async or self._thread_safe
+        return not self._one_task and (self._is_holdfast or is_async or self._thread_safe)
 
     @property
     def takes_key(self) -> bool:
@@ -116,17 +124,39 @@ class Client(Block):
             own_messages = [_message(message) for message in messages]
             ack = self._wait(self._store.append(session, own_messages, **with_key))
             return tuple(range(ack.first, ack.last + 1))
-        self._wait(self._store.append(session, [dict(each) for each in messages], **with_key))
+        self._wait(self._store.append(session, self._sent(messages), **with_key))
         return None
 
     def history(self, session: str, *, limit: int | None = None) -> Read:
         """What it shows: the newest `limit`, or all."""
-        return _read(self._wait(self._store.history(session, limit=limit)))
+        seen = _read(self._wait(self._store.history(session, limit=limit)))
+        if not self._keeps:
+            return seen
+        # An id that such a store makes up by itself is none of ours.
+        listed = [_fields(message, (*self._keeps, "damaged")) for message in seen.messages]
+        if "id" not in self._keeps:
+            listed = [{**message, **self._id_of(message)} for message in listed]
+        return replace(seen, messages=tuple(listed), keeps=self._keeps)
 
     def rewrite(self, session: str, messages: Sequence[Turn]) -> None:
         """Have it put these in the place of all that a session shows."""
-        new = [_message(each) if self._is_holdfast else dict(each) for each in messages]
+        own = self._is_holdfast
+        new = [_message(each) for each in messages] if own else self._sent(messages)
         self._wait(self._store.rewrite(session, new))
+
+    def _sent(self, messages: Sequence[Turn]) -> list[dict[str, Any]]:
+        """As a user's store gets them; what it will not keep is not sent."""
+        if self._keeps and "id" not in self._keeps:
+            texts = [one for one in messages if isinstance(one["content"], str)]
+            self._ids |= {one["content"]: one["id"] for one in texts if "id" in one}
+        return [_fields(message, self._keeps) for message in messages]
+
+    def _id_of(self, message: Turn) -> dict[str, str]:
+        """By its text: what this client appended, or the first word."""
+        text = message.get("content")
+        if not isinstance(text, str) or not text.strip():
+            return {}
+        return {"id": self._ids.get(text) or text.split(maxsplit=1)[0]}
 
     def forget(self, session: str) -> None:
         """Have it forget a session."""
@@ -184,12 +214,17 @@ class Client(Block):
         if not inspect.isawaitable(answer):
             return answer
         if self._runner is None:
-            self._runner = EventLoopThread() if self._shared else asyncio.Runner()
+            self._runner = self._new_runner()
 
         async def wait() -> Any:
             return await answer
 
         return self._runner.run(wait())
+
+    def _new_runner(self) -> asyncio.Runner | EventLoopThread | OneTask:
+        if self._one_task:
+            return OneTask()
+        return EventLoopThread() if self._shared else asyncio.Runner()
 
     def _stop(self) -> None:
         if self._runner is not None:
@@ -215,6 +250,39 @@ class EventLoopThread:
         self._loop.close()
 
 
+class OneTask:
+    """An event loop of which a single task does all the work, one call after another."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._work: asyncio.Queue[tuple[Coroutine[Any, Any, Any], asyncio.Future[Any]] | None]
+        self._work = asyncio.Queue()
+        self._task = self._loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while (given := await self._work.get()) is not None:
+            work, done = given
+            try:
+                done.set_result((await work, None))
+            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+                done.set_result((None, error))
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Have the task do it, and wait for that."""
+        done = self._loop.create_future()
+        self._work.put_nowait((work, done))
+        answer, error = self._loop.run_until_complete(done)
+        if error is not None:
+            raise error
+        return answer
+
+    def close(self) -> None:
+        """Let the task end by itself."""
+        self._work.put_nowait(None)
+        self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+
 def _takes_key(method: Any) -> bool:
     try:
         parameters = inspect.signature(method).parameters.values()
@@ -223,13 +291,19 @@ def _takes_key(method: Any) -> bool:
     return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def _check_shape(store: object) -> None:
-    missing = [name for name in ("append", "history", "forget") if not hasattr(store, name)]
+def _check_shape(store: object, *, forgets: bool) -> None:
+    needed = ("append", "history", *(["forget"] if forgets else []))
+    missing = [name for name in needed if not hasattr(store, name)]
     if missing:
         raise UsageError(
             f"open() returned {type(store).__name__}, which has no {', '.join(missing)}; a store "
-            "has append(session, messages), history(session, limit) and forget(session)"
+            "has append(session, messages), history(session, limit) and, unless it says "
+            "Claims(forgotten=NotClaimed(…)), forget(session)"
         )
+
+
+def _fields(message: Turn, keeps: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if not keeps or name in keeps}
 
 
 def _message(turn: Turn) -> Message:

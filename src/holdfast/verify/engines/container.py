@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.blocks import Block
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.naming import describe
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.ports import HOST, Port, reserve_port
 from holdfast.verify.engines.recipes import image_of, recipe_of
@@ -50,6 +51,9 @@ class ContainerEngine(Block):
         self._port: Port | None = None
         self._version = ""
         self._made = False
+
+    def __repr__(self) -> str:
+        return describe(self, self.name)
 
     @property
     def port(self) -> int:

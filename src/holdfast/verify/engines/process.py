@@ -15,11 +15,12 @@ from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.linux import descendants
 from holdfast.verify import reaper
 from holdfast.verify.blocks import Block
+from holdfast.verify.engines.naming import describe
 from holdfast.verify.engines.ports import Port, is_free, reserve_port
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.lines import at_point, find_point
 from holdfast.verify.power import Supply
-from holdfast.verify.process_tree import kill_tree, pause_tree
+from holdfast.verify.process_tree import end_tree, pause_tree
 from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.rundir import RunDir, Storage
 
@@ -28,6 +29,7 @@ STOP_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 5.0
 _PORT_TRIES: Final = 5
 _LOG_BYTES_MAX: Final = 256 * 1024
+__tracebackhide__ = True  # in pytest: what fails is told in the error, and began in the test
 
 
 class LocalProcess(Block):
@@ -92,6 +94,12 @@ class LocalProcess(Block):
     def _describe(self) -> str:
         """What it is, for an error's sentence."""
         return self.kind
+
+    def __repr__(self) -> str:
+        port = self._port.number if self._port else self._wanted_port
+        pid = self.pid
+        state = "down" if pid is None else f"running, pid {pid}"
+        return describe(self, state, f"port {port}" if port else "", power=self.has_power)
 
     # What all have
 
@@ -323,7 +331,7 @@ class LocalProcess(Block):
         assert process is not None  # noqa: S101 - callers checked
         pids: list[int] = []
         try:
-            pids = kill_tree(process).facts["pids"]
+            pids = end_tree(process)
         except FaultNotProven:
             if process.poll() is None:
                 raise
@@ -334,5 +342,9 @@ class LocalProcess(Block):
 def supply_of(supply: Supply | None, kind: str) -> Supply:
     """The power that can be cut; `UsageError` where an engine was started without."""
     if supply is None:
-        raise UsageError(f"the {kind} engine was started without power: start_engine(power='best')")
+        raise UsageError(
+            f"the {kind} engine was started without power, so nothing was cut. In a test take the "
+            f"fixture {kind}_engine_factory and call {kind}_engine_factory(power='best'); elsewhere "
+            f"start_engine({kind!r}, power='best')"
+        )
     return supply

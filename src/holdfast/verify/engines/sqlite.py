@@ -12,6 +12,7 @@ from holdfast.verify.blocks import Block
 from holdfast.verify.clock import Clock
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.configs import settings_of
+from holdfast.verify.engines.naming import describe
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.process import supply_of
 from holdfast.verify.instrument import Instrument
@@ -38,6 +39,10 @@ class SqliteEngine(Block):
         """To be an instrument of those who open the file: their clock is the engine's."""
         self._owner = os.getpid()
         self._run_dir: RunDir | None = None
+
+    def __repr__(self) -> str:
+        where = "not started" if self._run_dir is None else str(self.path)
+        return describe(self, where, power=self.has_power)
 
     @property
     def path(self) -> Path:

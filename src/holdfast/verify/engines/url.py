@@ -23,6 +23,7 @@ from holdfast.verify.engines.drivers import (
     redis_client,
     settings_by_url,
 )
+from holdfast.verify.engines.naming import describe
 from holdfast.verify.engines.options import DEFAULT_CONFIG, EngineOptions, Found
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.engines.url_place import Place, is_permitted, looks_like_production, refusal
@@ -93,6 +94,9 @@ class UrlEngine(Block):
         self._permitted = is_permitted(self.place)
         self._version = ""
         self._undo: Undo | None = None
+
+    def __repr__(self) -> str:
+        return describe(self, f"namespace {self.namespace}")
 
     @property
     def url(self) -> str:

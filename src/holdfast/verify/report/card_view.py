@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from holdfast.verify.report import causes
 from holdfast.verify.report.card_terminal import CLOSING, FAULTS, TROUBLE_CHARS_MAX, span
+from holdfast.verify.report.evidence import flat
 from holdfast.verify.report.view import legible
 
 WIDTH_MIN: Final = 0.5
@@ -29,8 +31,8 @@ def page(card: Mapping[str, Any]) -> dict[str, Any]:
         "lost": sum(row["lost"] for row in rows),
         "landed": sum(len(row["losses"]) for row in rows),
         "mechanisms": ", ".join(dict.fromkeys(r["mechanism"] for r in rows if r["mechanism"])),
-        "rows": [_row(row) for row in rows],
-        "environment": [(name, _text(value)) for name, value in environment.items()],
+        "rows": [_row(row) | {"advice": _advice(row, environment)} for row in rows],
+        "environment": list(flat(environment)),
     }
 
 
@@ -52,6 +54,19 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _advice(row: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
+    """What to change so that this row loses nothing."""
+    if row["not_run"] or not row["acknowledged"]:
+        return "Nothing is known of it: run it again where the fault can be caused."
+    if not row["lost"]:
+        return "Nothing to change: no ack was lost."
+    engine = {"kind": next(iter(environment["engine"]), ""), "config": row["config"]}
+    lost = {"name": "lost", "faults": [{"name": row["fault"]}]}
+    change = causes.likely("durable", {"engine": engine}, lost).change
+    optional = "Only if such an ack has to survive: " if row["verdict"] == "not claimed" else ""
+    return optional + change
+
+
 def _words(row: Mapping[str, Any]) -> str:
     """How much was lost, how often, and whether a session was left in half."""
     losses = row["losses"]
@@ -60,9 +75,3 @@ def _words(row: Mapping[str, Any]) -> str:
     halved = sum(one["halved"] for one in losses)
     half = f"; {halved} half remembered" if halved else ""
     return f"{span(row)} each time, {row['losing']} of {len(losses)} times{half}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
-    return str(value)

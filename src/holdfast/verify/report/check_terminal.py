@@ -148,8 +148,13 @@ def _causes(result: CheckResult) -> Iterator[str]:
     for promise, one in result.to_json()["promises"].items():
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result.environment)
-            if example := next((a["story"] for a in one["anomalies"] if a["story"]), ""):
+            less: Mapping[str, Any] = result.smallest or {}
+            stories = [less.get("story", "")] if less.get("promise") == promise else []
+            stories += [anomaly["story"] for anomaly in one["anomalies"]]
+            if example := next((each for each in stories if each), ""):
                 yield f"{promise}: example: {_printable(example)}"
+            if less.get("promise") == promise:
+                yield f"{promise}: the smallest plan that shows it: {_printable(less['repeat'])}"
             yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
             echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])
             if echoes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from holdfast.verify.report.causes import of_promise
 
+_COLOURS: Final = {"kept": "#12703f", "broken": "#b01f1a", "unknown": "#775000"}
 _MARKS = {"kept": "✅", "broken": "❌", "unknown": "❔", "not claimed": "-"}
 
 
@@ -59,6 +61,44 @@ def junit(result: Mapping[str, Any]) -> str:
     whole.append(suite)
     ET.indent(whole)
     return ET.tostring(whole, encoding="unicode", xml_declaration=True)
+
+
+def _badge(result: Mapping[str, Any]) -> tuple[str, str]:
+    """What a badge says, and its colour. Numbers and fixed words only."""
+    verdict = result["verdict"]
+    count = sum(one["verdict"] == verdict for one in result["promises"].values())
+    words = f"{count} promise{'' if count == 1 else 's'} {verdict}"
+    return (words if count else "unknown"), _COLOURS[verdict]
+
+
+def badge_json(result: Mapping[str, Any]) -> str:
+    """The JSON of an endpoint, as shields.io reads it."""
+    words, colour = _badge(result)
+    return json.dumps({"schemaVersion": 1, "label": "holdfast", "message": words, "color": colour})
+
+
+def badge_svg(result: Mapping[str, Any]) -> str:
+    """The picture itself: nothing is asked for."""
+    words, colour = _badge(result)
+    left, right = 62, 14 + 7 * len(words)
+    said = (
+        f'<text x="{left / 2:g}" y="14">holdfast</text>'
+        f'<text x="{left + right / 2:g}" y="14">{words}</text>'
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="holdfast: {words}"><title>holdfast: {words}</title>'
+        f'<rect width="{left + right}" height="20" rx="3" fill="#444"/>'
+        f'<rect x="{left}" width="{right}" height="20" rx="3" fill="{colour}"/>'
+        '<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" '
+        f'font-size="11">{said}</g></svg>'
+    )
+
+
+BADGES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    ".svg": badge_svg,
+    ".json": badge_json,
+}
 
 
 def _cell(text: str) -> str:

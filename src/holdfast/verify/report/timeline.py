@@ -57,6 +57,7 @@ class Note:
     y: int
     anchor: str
     text: str
+    f: str
     mark: str
     odd: bool
     """Whether it stands on a lane with an odd number, for what is behind it."""
@@ -110,6 +111,7 @@ class Timeline:
         kinds = dict.fromkeys(bar.f for bar in self.bars)
         if any(bar.open or bar.closed for bar in self.bars):
             kinds["unknown"] = None
+        kinds |= {"nearby": None} if any(bar.nearby for bar in self.bars) else {}
         return (*kinds, *(["fault"] if self.faults else []))
 
 
@@ -189,6 +191,7 @@ def steps_of(anomaly: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "number": step["number"],
             "nearby": step["nearby"],
+            "f": step["f"],
             "who": str(step["process"]),
             "what": _words(step),
             "when": _since(steps[0]["invoked_ns"], step["invoked_ns"]),
@@ -303,7 +306,7 @@ def _notes(
             place = x if anchor == "start" else min(x + 8, RIGHT)
             y = lane.y + LANE_PX + row * NOTE_PX - 7
             odd = lanes.index(lane) % 2 == 0
-            yield Note(place, y, anchor, short(note[0]), note[1], odd)
+            yield Note(place, y, anchor, short(note[0]), step["f"], note[1], odd)
 
 
 def _fault_lines(axis: Axis, faults: Sequence[Mapping[str, Any]]) -> tuple[list[FaultLine], int]:

@@ -10,10 +10,15 @@ from typing import Any, Final
 from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.check_terminal import CLOSING, closing_of
+from holdfast.verify.report.evidence import flat, in_words
+from holdfast.verify.result import ANOMALIES_MAX
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
 SEEN_MAX: Final = 4
+ECHOES_MAX: Final = 5
+OPERATIONS_MAX: Final = 24
+"""So many operations of a witness are drawn."""
 TEXT_CHARS_MAX: Final = 1000
 """A store may answer with anything; a page shows no more of one text than this."""
 _COUNTS: Final[Mapping[str, str]] = {
@@ -29,6 +34,8 @@ _COUNTS: Final[Mapping[str, str]] = {
     "sessions": "sessions",
     "operations": "operations",
 }
+_SAID_OF: Final = {name: _COUNTS[name] for name in ("unknown", "failed")}
+"""Counts of a scenario that need more words than their name."""
 _SECRET: Final = re.compile(r"(?<=:)[^\s/@:]+(?=@)|(?<=[?&]password=)[^\s&]+")
 """A password inside a URL. A report is made to be shown around."""
 _COVERAGE: Final = ("acknowledged", "read_back", "never_read", "undecided")
@@ -53,7 +60,7 @@ def legible(value: Any) -> Any:
 
 def page(result: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the template needs."""
-    info = legible(result)
+    info = legible(_bounded(result))
     rows = [_row(name, one) for name, one in info["promises"].items()]
     return {
         "target": info["target"],
@@ -63,16 +70,33 @@ def page(result: Mapping[str, Any]) -> dict[str, Any]:
         "seed": info["seed"],
         "repeat": info.get("repeat", ""),
         "rows": rows,
+        "first": _first(info),
         "findings": list(_findings(info)),
         "unknown": _unknown(rows),
         "coverage": _coverage(info["counts"]),
         "counts": _counts(info["counts"]),
         "lost": info["counts"].get("lost", 0),
         "faults": [_fault(name, tally) for name, tally in info["faults"].items()],
-        "environment": list(_flat(info["environment"])),
+        "environment": list(flat(info["environment"])),
         "took_s": info["environment"].get("took_s"),
         "date": info["environment"].get("date"),
     }
+
+
+def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
+    """No more findings and operations than a check writes down: a file may come from anybody."""
+
+    def cut(anomaly: Mapping[str, Any]) -> dict[str, Any]:
+        return {**anomaly, "operations": (anomaly.get("operations") or [])[:OPERATIONS_MAX]}
+
+    promises = {
+        name: {**one, "anomalies": [cut(each) for each in one["anomalies"][:ANOMALIES_MAX]]}
+        for name, one in result["promises"].items()
+    }
+    less = result.get("smallest")
+    if less and less.get("anomaly"):
+        less = {**less, "anomaly": cut(less["anomaly"])}
+    return {**result, "promises": promises, "smallest": less}
 
 
 def _headline(info: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -96,12 +120,14 @@ def _where(environment: Mapping[str, Any]) -> str:
 def _row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     scenarios = one["evidence"].get("scenarios", {})
     worst_first = sorted(scenarios.items(), key=lambda item: _rank(item[1].get("verdict")))
+    evidence = [_evidence(*item) for item in worst_first]
     return {
         "id": name,
         "meaning": BY_ID[name].sentence if name in BY_ID else "",
         "verdict": one["verdict"],
         "because": one["because"],
-        "evidence": [_evidence(*item) for item in worst_first],
+        "evidence": evidence,
+        "tally": _tally(evidence),
     }
 
 
@@ -119,19 +145,69 @@ def _unknown(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
     return why
 
 
+def _first(info: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a person needs before anything else: the root that takes the least to see.
+
+    What happens without a fault comes before what needs one, then the shortest.
+    """
+    broken = {name: one for name, one in info["promises"].items() if one["verdict"] == "broken"}
+    less = info.get("smallest") or {}
+    if less.get("anomaly"):
+        return _first_of(info, less["promise"], less["anomaly"]) | {"repeat": less["repeat"]}
+    roots = [(name, root) for name, one in broken.items() for root in _roots(one)]
+    # Only the first of a kind are told with their faults, and a cause is only as good as those.
+    whole = [(name, root) for name, root in roots if "faults" in root] or roots
+    drawn = [(name, root) for name, root in whole if root.get("operations")]
+    if drawn:
+        return _first_of(info, *min(drawn, key=lambda each: _size(each[1])))
+    for name, one in broken.items():
+        return {
+            "promise": name,
+            "because": one["because"],
+            "drawing": None,
+            "story": "",
+            "example": next(_examples(one["evidence"].get("scenarios", {})), None),
+            "cause": causes.of_promise(name, one, info["environment"]),
+            "repeat": (less if less.get("promise") == name else info).get("repeat", ""),
+        }
+    return None
+
+
+def _first_of(info: Mapping[str, Any], promise: str, root: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_anomaly(info, promise, root),
+        "drawing": timeline.draw({**root, "nearby": []}),
+        "promise": promise,
+        "story": root.get("story", ""),
+        "example": None,
+        "repeat": info.get("repeat", ""),
+    }
+
+
+def _size(root: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Faults, operations, messages."""
+    operations = root["operations"]
+    messages = sum(len(one.get("messages") or ()) for one in operations)
+    return len(root.get("faults") or ()), len(operations), messages
+
+
+def _roots(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [anomaly for anomaly in one["anomalies"] if anomaly.get("follows_from") is None]
+
+
 def _evidence(scenario: str, seen: Mapping[str, Any]) -> dict[str, Any]:
     """One scenario's part in a verdict: its name, its own verdict, and what it counted."""
-    numbers = [
-        f"{len(value) if isinstance(value, list) else value} {_said_of(name)}"
-        for name, value in seen.items()
-        if name not in ("verdict", "examples") and value not in (0, [], None)
-    ]
-    return {"scenario": scenario, "verdict": seen.get("verdict", ""), "numbers": ", ".join(numbers)}
+    facts = {name: value for name, value in seen.items() if name not in ("verdict", "examples")}
+    facts = {_SAID_OF.get(name, name): value for name, value in facts.items()}
+    return {"scenario": scenario, "verdict": seen.get("verdict", ""), "numbers": in_words(facts)}
 
 
-def _said_of(count: str) -> str:
-    known = _COUNTS.get(count, "") if count in ("unknown", "failed") else ""
-    return known or count.replace("_", " ")
+def _tally(evidence: list[dict[str, Any]]) -> str:
+    """How many scenarios spoke, and how."""
+    counted = Counter(one["verdict"] for one in evidence if one["verdict"])
+    each = ", ".join(f"{many} {verdict}" for verdict, many in counted.items())
+    noun = "scenario" if len(evidence) == 1 else "scenarios"
+    return f"{len(evidence)} {noun}{': ' if each else ''}{each}"
 
 
 def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -139,8 +215,7 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, one in info["promises"].items():
         if one["verdict"] != "broken":
             continue
-        roots = [a for a in one["anomalies"] if a.get("follows_from") is None]
-        echoes = Counter(a["name"] for a in one["anomalies"] if a.get("follows_from"))
+        roots = _roots(one)
         chosen = _chosen(roots)
         examples = list(_examples(one["evidence"].get("scenarios", {})))
         total = one["evidence"].get("anomalies", len(roots))
@@ -148,12 +223,14 @@ def _findings(info: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "id": name,
             "meaning": BY_ID[name].sentence if name in BY_ID else "",
             "because": one["because"],
-            "anomalies": [_anomaly(info, name, anomaly) for anomaly in chosen],
+            "anomalies": [
+                _anomaly(info, name, anomaly) | {"echoes": echoes}
+                for anomaly, echoes in _with_echoes(chosen, one["anomalies"])
+            ],
             "examples": examples,
             "cause": None if chosen else causes.of_promise(name, one, info["environment"]),
             "more": total - len(chosen),
             "kinds": ", ".join(dict.fromkeys(a["name"] for a in roots)),
-            "echoes": ", ".join(f"{count} {name}" for name, count in echoes.items()),
         }
 
 
@@ -168,6 +245,29 @@ def _chosen(anomalies: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if not any((a["name"], a.get("scenario")) == kind for a in names.values()):
             names[kind] = anomaly
     return list(names.values())[:SHOWN_MAX]
+
+
+def _with_echoes(
+    chosen: list[Mapping[str, Any]], anomalies: list[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], dict[str, Any] | None]]:
+    """Each root with what follows from it: from its kind; the last has what no other explains."""
+    left = [anomaly for anomaly in anomalies if anomaly.get("follows_from") is not None]
+    for at, root in enumerate(chosen, 1):
+        is_last = at == len(chosen)
+        own = [echo for echo in left if is_last or root["name"] in echo["follows_from"]]
+        left = [echo for echo in left if not is_last and root["name"] not in echo["follows_from"]]
+        counted = Counter(echo["name"] for echo in own)
+        because = list(dict.fromkeys(echo["because"] for echo in own))
+        yield (
+            root,
+            {
+                "words": ", ".join(f"{count} {name}" for name, count in counted.items()),
+                "because": because[:ECHOES_MAX],
+                "more": len(because[ECHOES_MAX:]),
+            }
+            if own
+            else None,
+        )
 
 
 def _anomaly(info: Mapping[str, Any], promise: str, anomaly: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,13 +364,3 @@ def _fault(name: str, tally: Mapping[str, Any]) -> dict[str, Any]:
         "more": len(seen[SEEN_MAX:]),
         "not_run": tally.get("not_run"),
     }
-
-
-def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as lines: engine kind, engine version, …"""
-    for name, item in value.items():
-        label = f"{before} {name}".strip().replace("_", " ")
-        if isinstance(item, Mapping):
-            yield from _flat(item, label)
-        elif item is not None:
-            yield label, str(item)
