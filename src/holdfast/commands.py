@@ -70,6 +70,25 @@ class Written:
 
 
 @dataclass(slots=True)
+class Keep:
+    """What an append cuts off in its own step: the numbers up to `floor`, with what an index here has.
+
+    Nothing, where they are gone already. `floor` names messages for ever, since no number is given
+    twice. To the marks of the session a word is added, `first-last:time` of this append. `marks` comes
+    into the place of those before it, if they are as they were `seen`; None: no word is added.
+    """
+
+    floor: int
+    seen: bytes | None = None
+    marks: bytes = b""
+
+    def mark(self, stored: bytes, first: int, last: int, now_ms: int) -> bytes:
+        """The marks after the append. One more ms, because the present one has begun already."""
+        before = self.marks if stored == self.seen else stored
+        return before + b"%d-%d:%d " % (first, last, now_ms + 1)
+
+
+@dataclass(slots=True)
 class Append(Command[Written]):
     """Add records to the end; nothing, if `key` was used before. `Conflict` on `expect`."""
 
@@ -80,6 +99,7 @@ class Append(Command[Written]):
     key: bytes | None = None
     expect: int | None = None
     ttl_ms: int = TTL_KEEP
+    keep: Keep | None = None
 
 
 @dataclass(slots=True)
@@ -160,11 +180,16 @@ class EraseRecord(Command[Removed]):
 
 @dataclass(slots=True)
 class Slice:
-    """Records of one instant, ascending. `end` is the last visible number, 0 if none."""
+    """Records of one instant, ascending. `end` is the last visible number, 0 if none.
+
+    `floor` is the number before the first visible one; an append cut off `trimmed` before it.
+    """
 
     state: SessionState
     end: int
     rows: Sequence[tuple[int, bytes]]
+    floor: int = 0
+    trimmed: int = 0
 
 
 @dataclass(slots=True)
@@ -204,6 +229,20 @@ class Facts:
     bytes: int = 0
     ttl_ms: int | None = None
     expires_ms: int | None = None
+    trimmed: int = 0
+    now_ms: int = field(default=0, compare=False)
+    marks: bytes = field(default=b"", compare=False)
+    """See `Keep`."""
+
+    @property
+    def floor(self) -> int:
+        """The number before the first that is there."""
+        return self.last - self.count
+
+
+def trimmed_before(floor: int, base: int, cut: int) -> int:
+    """How many messages an append cut off: from `base` to `cut`, unless the floor has moved since."""
+    return cut - base if cut and cut == floor else 0
 
 
 @dataclass(slots=True)

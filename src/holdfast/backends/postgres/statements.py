@@ -21,6 +21,7 @@ from holdfast.commands import (
     Facts,
     Forget,
     ImportSession,
+    Keep,
     Names,
     Read,
     Removed,
@@ -107,6 +108,21 @@ class Statements:
         sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
         return Statement(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
 
+    def append_kept(self, one: Append) -> Statement:
+        """An append that cuts off what is not to be kept."""
+        keep = one.keep or Keep(0)
+        rest = (one.key or b"", _or_any(one.expect), one.ttl_ms, keep.floor)
+        return self._write(
+            "append_kept",
+            "append",
+            one.session,
+            list(one.records),
+            _size(one),
+            *rest,
+            keep.seen,
+            keep.marks,
+        )
+
     def rewrite(self, command: Rewrite) -> Statement:
         """See `Rewrite`."""
         rest = (list(command.records), _size(command), _or_any(command.expect), command.ttl_ms)
@@ -123,8 +139,9 @@ class Statements:
     def import_session(self, command: ImportSession) -> Statement:
         """See `ImportSession`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
+        trimmed = (facts.trimmed,) if facts.trimmed else ()
         return self._write(
-            "import",
+            "import_trimmed" if trimmed else "import",
             "load",
             command.session,
             facts.state.value,
@@ -137,6 +154,7 @@ class Statements:
             [digest for digest, _, _ in keys],
             [first for _, first, _ in keys],
             [last for _, _, last in keys],
+            *trimmed,
         )
 
     def read(self, command: Read) -> Statement:
@@ -269,10 +287,11 @@ def record_removed(rows: Rows) -> Removed:
 
 def page(command: Read, rows: Rows) -> Slice:
     """The first row is the session: its end and its state."""
-    end, state = rows.pop(0)
+    end, about = rows.pop(0)
     if not command.forward:
         rows.reverse()
-    return Slice(SessionState(bytes(state).decode()), end, rows)
+    state, *numbers = bytes(about).decode().split()
+    return Slice(SessionState(state), end, rows, *map(int, numbers))
 
 
 def facts(rows: Rows) -> Facts:
@@ -290,10 +309,15 @@ def _facts(
     size: int,
     ttl_ms: int | None,
     expires_ms: int | None,
+    trimmed: int,
+    now_ms: int = 0,
+    marks: bytes = b"",
 ) -> Facts:
     if state is not SessionState.LIVE:
         count = size = 0
-    return Facts(state, last, count, size, ttl_ms, expires_ms)
+    if not count:
+        trimmed = 0
+    return Facts(state, last, count, size, ttl_ms, expires_ms, trimmed, now_ms, bytes(marks))
 
 
 def copied(rows: Rows) -> Copy:

@@ -72,8 +72,8 @@ class Ledger(Tables):
         at = place(row.id, row.last)
         for record in records:
             at += 1
-            row.bytes += len(record)
-            self._unwritten += (at, row.bytes, record)
+            row.total += len(record)
+            self._unwritten += (at, row.total, record)
         row.last += len(records)
 
     def remove_messages(self, row: Row) -> None:
@@ -81,6 +81,12 @@ class Ledger(Tables):
         self.has_removed = True
         self.flush()
         super().remove_messages(row)
+
+    def trim(self, row: Row, floor: int) -> None:
+        """Delete records up to a number."""
+        self.has_removed = True
+        self.flush()
+        super().trim(row, floor)
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool

@@ -1,9 +1,10 @@
 -- Shared by append and rewrite. ARGV: 1 the session's name, 2 the ticket with which its name was
 -- written to the index ('1' for a new session's, '0' for not at all), 3 expect or '',
--- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6… records.
+-- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6 the number up to which to cut off, 0 for
+-- none, 7 the marks that were seen, after an =, or '', 8 those to come into their place, 9… records.
 -- KEYS: 4 the index of names, where it is on this node.
 
-local FIRST = 6
+local FIRST = 9
 
 -- Why the write must not be made, or nil.
 local function refuse(head)
