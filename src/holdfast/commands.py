@@ -69,6 +69,10 @@ class Written:
     token: str | None = None
 
 
+Marks = bytes
+"""What a session notes of its appends: see `Keep`."""
+
+
 @dataclass(slots=True)
 class Keep:
     """What an append cuts off in its own step: the numbers up to `floor`, with what an index here has.
@@ -163,6 +167,8 @@ class Forget(Command[Removed]):
     writes: ClassVar[bool] = True
     session: bytes
     cleaning: Cleaning = Cleaning.LATER
+    lasts: tuple[int, int] | None = None
+    """`Conflict` unless these are the last numbers of the session and of its memories."""
 
 
 @dataclass(slots=True)
@@ -231,8 +237,10 @@ class Facts:
     expires_ms: int | None = None
     trimmed: int = 0
     now_ms: int = field(default=0, compare=False)
-    marks: bytes = field(default=b"", compare=False)
+    marks: Marks = field(default=b"", compare=False)
     """See `Keep`."""
+    written_ms: int = field(default=0, compare=False)
+    """When its newest message was written, by the engine's clock; 0: an earlier release wrote it."""
 
     @property
     def floor(self) -> int:
@@ -419,6 +427,15 @@ def _is_same(there: Facts, wanted: Facts) -> bool:
         and (there.last, there.ttl_ms) == (wanted.last, wanted.ttl_ms)
         # Sweeping takes the expiry away.
         and (None in {there.expires_ms, wanted.expires_ms} or there.expires_ms == wanted.expires_ms)
+    )
+
+
+def written_since(*, backend: str) -> Conflict:
+    """The refusal of a `Forget` of what was written to after it was looked at."""
+    return Conflict(
+        "it was written to since it was looked at. Nothing was erased",
+        operation=Forget.operation,
+        backend=backend,
     )
 
 

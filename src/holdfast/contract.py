@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from holdfast import operations, transfer
 from holdfast.commands import SUBLOGS, Append, AsyncBackend, Backend, ExportSession, Written
+from holdfast.erasure import AsyncForgetting, Forgetting
 from holdfast.errors import StoreClosed, StoredDataError
-from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Retention, Stat
+from holdfast.model import Ack, Durability, History, Loaded, Message, Retention, Stat
 from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
 from holdfast.runner import Index, Steps, execute
 from holdfast.turns import Turns
@@ -78,7 +79,7 @@ class _StoreBase:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
-class Store(_StoreBase, LongTerm):
+class Store(_StoreBase, LongTerm, Forgetting):
     """Conversations that are not forgotten. Safe to share between threads.
 
     Every error says whether the write happened: `UsageError` and `NotApplied` mean that it
@@ -176,25 +177,6 @@ class Store(_StoreBase, LongTerm):
         self._grown(command.session)
         return operations.ack(session, written)
 
-    def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
-        """Erase a session for good, and say how much was erased.
-
-        Nothing brings it back: not a retry of an earlier append, not a late write that
-        expects what was there, not a restart, not an index (forgotten). Numbers go on where
-        they were. A plain append later begins a new session, with nothing of the old in it.
-        What was remembered in this scope, summaries and vectors go with it.
-
-        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
-        them as far as the engine can while others work, in bounded time; `now="full"` also in
-        ways that keep others waiting (PostgreSQL: `VACUUM FULL`).
-        """
-        self._check_open()
-        if self._index is not None:
-            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
-
-            return operations.erased(session, self._run(memory_operations.forget(session, now)))
-        return operations.erased(session, self._backend.execute(operations.forget(session, now)))
-
     def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> list[str]:
@@ -283,7 +265,7 @@ class Store(_StoreBase, LongTerm):
         self.close()
 
 
-class AsyncStore(_StoreBase, AsyncLongTerm):
+class AsyncStore(_StoreBase, AsyncLongTerm, AsyncForgetting):
     """The same surface, awaited. See `Store` for what each operation promises.
 
     Cancelling an await never leaves a write half known: a write that was begun is carried
@@ -345,17 +327,6 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(session, written)
-
-    async def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
-        """See `Store.forget`."""
-        self._check_open()
-        if self._index is not None:
-            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
-
-            removed = await self._run(memory_operations.forget(session, now))
-        else:
-            removed = await execute(operations.forget(session, now), self._backend)
-        return operations.erased(session, removed)
 
     async def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100

@@ -289,6 +289,25 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The receipt of a forget of many: which `sessions` it erased, and how much was in them.
+
+    `before` more had been forgotten already, `kept` were written to lately, and of `unknown` an earlier
+    release has not noted when: those were left alone. `left` names where copies are, as in `Erased`. After
+    a kill the same call goes on with the rest; what it had erased before counts in `before`.
+    """
+
+    sessions: tuple[str, ...] = ()
+    messages: int = 0
+    memories: int = 0
+    bytes: int = 0
+    before: int = 0
+    kept: int = 0
+    unknown: int = 0
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stat:
     """The `state` of one `session`. `last` is the last number ever given; it never goes back.
 

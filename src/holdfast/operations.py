@@ -128,10 +128,15 @@ def _decoded(rows: Rows) -> tuple[tuple[Message, ...], tuple[DamagedRecord, ...]
 
 def forget(session: str, now: object) -> Forget:
     """Of `Store.forget`."""
+    return Forget(session_bytes(session), check_cleaning(now))
+
+
+def check_cleaning(now: object) -> Cleaning:
+    """What a forget does to the files before it returns."""
     cleaning = {False: Cleaning.LATER, True: Cleaning.NOW, "full": Cleaning.FULL}
     if not isinstance(now, bool) and now != "full":
         raise UsageError(f'now must be True, False or "full", not {now!r}; nothing was sent')
-    return Forget(session_bytes(session), cleaning[now])
+    return cleaning[now]
 
 
 def erased(session: str, removed: Removed) -> Erased:

@@ -41,6 +41,7 @@ from holdfast.commands import (
     is_there,
     orphaned,
     seen_expired,
+    written_since,
 )
 from holdfast.errors import EngineFull, HoldfastError
 from holdfast.model import Durability
@@ -152,6 +153,8 @@ class CommandSteps:
 
     def _forget(self, command: Forget) -> Steps[Any]:
         rows = yield from _ask(PRIMARY, self._statements.forget(command))
+        if not rows:
+            raise written_since(backend=BACKEND)
         yield from self._after_write([])
         removed = answers.removed(rows)
         if removed.left and command.cleaning is not Cleaning.LATER:

@@ -24,6 +24,10 @@ SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
+-- name: forget_at
+SELECT known, messages, bytes FROM {schema}.forget_at(
+    {namespace}, %b, %b::bigint, %b, %b::bigint, %b, {terms})
+
 -- name: erase_record
 SELECT known, erased, bytes FROM {schema}.erase_record({namespace}, %b, {terms}, %b::bigint)
 
@@ -47,7 +51,7 @@ SELECT seq, record FROM {schema}.read_at(
 -- name: stat
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
        last, last - floor, bytes, ttl_ms, expires_ms, {schema}.trimmed(floor, base, cut),
-       {schema}.ms(now()), marks
+       {schema}.ms(now()), marks, written_ms
 FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
 
 -- name: names

@@ -130,7 +130,12 @@ class Statements:
 
     def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
-        return self._write("forget", "forget", command.session, *sublogs_of(command.session))
+        memories, summaries = sublogs_of(command.session)
+        if command.lasts is not None:
+            last, beside = command.lasts
+            values = (command.session, last, memories, beside, summaries)
+            return self._write("forget_at", "forget", *values)
+        return self._write("forget", "forget", command.session, memories, summaries)
 
     def erase_record(self, command: EraseRecord) -> Statement:
         """See `EraseRecord`."""
@@ -312,12 +317,14 @@ def _facts(
     trimmed: int,
     now_ms: int = 0,
     marks: bytes = b"",
+    written_ms: int = 0,
 ) -> Facts:
     if state is not SessionState.LIVE:
         count = size = 0
     if not count:
         trimmed = 0
-    return Facts(state, last, count, size, ttl_ms, expires_ms, trimmed, now_ms, bytes(marks))
+    times = (ttl_ms, expires_ms)
+    return Facts(state, last, count, size, *times, trimmed, now_ms, bytes(marks), written_ms)
 
 
 def copied(rows: Rows) -> Copy:

@@ -20,6 +20,7 @@ from holdfast.commands import (
     check_expect,
     orphaned,
     unfit,
+    written_since,
 )
 from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
 from holdfast.model import Durability, SessionState
@@ -100,6 +101,8 @@ def removed(reply: Any, _durability: Durability) -> Removed:
     checked(reply)
     if reply[0] == b"never":
         return Removed(0, 0)
+    if reply[0] == b"written":
+        raise written_since(backend=BACKEND)
     memories = int(reply[3])
     return Removed(int(reply[1]), int(reply[2]), memories=memories, left=(IN_FILES_FOR_NOW,))
 
@@ -154,7 +157,7 @@ def facts(reply: Any, _durability: Durability) -> Facts:
     found.ttl_ms, found.expires_ms = (int(one) if one else None for one in (ttl_ms, expires_ms))
     found.trimmed = int(trimmed)
     if more:
-        found.now_ms, found.marks = int(more[0]), more[1]
+        found.now_ms, found.marks, found.written_ms = int(more[0]), more[1], int(more[2])
     return found
 
 

@@ -190,7 +190,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Statement:
 
 def _forget(command: Forget, keys: Keys) -> Statement:
     logs = (command.session, *sublogs_of(command.session))
-    args: list[bytes] = []
+    args = [b"%d" % last for last in command.lasts or ()]
     return Statement(
         command.operation,
         scripts.FORGET,

@@ -5,7 +5,7 @@ SELECT id, floor, ttl_ms, expires_ms, state, base, cut, cut_total, marks FROM se
 
 -- name: read_newest
 -- Two plain look-ups cost a fifth of one join here.
-SELECT place & 0xffffffff, total FROM messages
+SELECT place & 0xffffffff, total, coalesce(written_ms, 0) FROM messages
 WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT 1
 
 -- name: add_session
@@ -18,7 +18,7 @@ WHERE id = ?1
 
 -- name: add_message
 -- Repeated for several messages at once, hence no numbers.
-INSERT INTO messages (place, total, record) VALUES (?, ?, ?)
+INSERT INTO messages (place, total, record, written_ms) VALUES (?, ?, ?, ?)
 
 -- name: remove_messages
 DELETE FROM messages WHERE place BETWEEN ?1 AND ?2

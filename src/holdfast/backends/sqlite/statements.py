@@ -37,6 +37,7 @@ from holdfast.commands import (
     seen_expired,
     sublogs_of,
     unfit,
+    written_since,
 )
 from holdfast.errors import EngineFull
 from holdfast.model import Durability, SessionState
@@ -112,7 +113,7 @@ def _add(
     ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, durability: Durability
 ) -> Written:
     first, lived, before_ms = row.last + 1, row.state == "live", row.expires_ms
-    ledger.add_messages(row, command.records)
+    ledger.add_messages(row, command.records, now_ms)
     if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
         row.state = SessionState.LIVE.value
         row.set_ttl(command.ttl_ms, now_ms)
@@ -146,6 +147,11 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, durability: Durability)
 
 def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability) -> Removed:
     """Erase records; the rows stay as tombstones, the keys stay used."""
+    if command.lasts is not None:
+        logs = (command.session, sublogs_of(command.session)[0])
+        rows = [ledger.session(name) for name in logs]
+        if command.lasts != tuple(0 if row is None else row.last for row in rows):
+            raise written_since(backend=BACKEND)
     session = _erase(ledger, command.session, now_ms)
     beside = [_erase(ledger, sublog, now_ms) for sublog in sublogs_of(command.session)]
     known = [facts for facts in (session, *beside) if facts is not None]
@@ -239,7 +245,7 @@ def import_session(
         row.last, rows = facts.last, ()
         row.clear(SessionState.EXPIRED)
     ledger.save(row)
-    ledger.add_messages(row, [record for _, record in rows])
+    ledger.add_messages(row, [record for _, record in rows], now_ms)
     for key in command.copy.keys:
         ledger.add_key(row, *key)
     return True

@@ -15,7 +15,7 @@ from holdfast import limits
 from holdfast.backends.queries import load_queries
 from holdfast.backends.sqlite import index
 from holdfast.backends.sqlite.index import place
-from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts, trimmed_before
+from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts, Marks, trimmed_before
 from holdfast.model import SessionState
 from holdfast.recall.index_commands import Candidate, Entry, Extend, Position, Search
 
@@ -39,9 +39,10 @@ class Row:
     base: int = 0
     cut: int = 0
     cut_total: int = 0
-    marks: bytes = b""
+    marks: Marks = b""
     last: int = 0
     total: int = 0
+    written_ms: int = 0
 
     @property
     def trimmed(self) -> int:
@@ -82,8 +83,9 @@ class Row:
         state = self.state_at(now_ms)
         count, size = (self.last - self.floor, self.bytes) if state is SessionState.LIVE else (0, 0)
         trimmed = self.trimmed if count else 0
-        times = (self.ttl_ms, self.expires_ms)
-        return Facts(state, self.last, count, size, *times, trimmed, now_ms, self.marks)
+        facts = Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms, trimmed, now_ms)
+        facts.marks, facts.written_ms = self.marks, self.written_ms
+        return facts
 
 
 class Tables:
@@ -100,7 +102,7 @@ class Tables:
             row = Row(*found)
             row.last = row.floor
             bounds = (place(row.id, row.floor), place(row.id, limits.NUMBER_MAX))
-            for row.last, row.total in self._execute(SQL["read_newest"], bounds):
+            for row.last, row.total, row.written_ms in self._execute(SQL["read_newest"], bounds):
                 pass
             return row
         return None

@@ -5,7 +5,52 @@
 ALTER TABLE {schema}.sessions
     ADD COLUMN base  bigint NOT NULL DEFAULT 0,
     ADD COLUMN cut   bigint NOT NULL DEFAULT 0,
-    ADD COLUMN marks bytea NOT NULL DEFAULT '';
+    ADD COLUMN marks bytea NOT NULL DEFAULT '',
+    ADD COLUMN written_ms bigint NOT NULL DEFAULT 0;  -- by this server's clock; 0: by an earlier release
+
+
+-- When the last number was given.
+CREATE FUNCTION {schema}.note_written() RETURNS trigger
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    NEW.written_ms := {schema}.ms(clock_timestamp());
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER note_written BEFORE UPDATE OF last ON {schema}.sessions
+FOR EACH ROW WHEN (NEW.last > OLD.last) EXECUTE FUNCTION {schema}.note_written();
+
+CREATE TRIGGER note_loaded BEFORE INSERT ON {schema}.sessions
+FOR EACH ROW WHEN (NEW.last > 0) EXECUTE FUNCTION {schema}.note_written();
+
+
+-- Whether a session and its memories still end where they did; their rows are locked until the commit.
+-- As in every forget, the session comes first.
+CREATE FUNCTION {schema}.ends_at(
+    a_namespace bytea, a_name bytea, a_last bigint, a_beside bytea, a_beside_last bigint, a_lock_timeout_ms integer
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', a_lock_timeout_ms::text, true);
+    RETURN coalesce(({schema}.hold(a_namespace, a_name, false)).last, 0) = a_last
+        AND coalesce(({schema}.hold(a_namespace, a_beside, false)).last, 0) = a_beside_last;
+END $$;
+
+
+-- The session and the logs beside it, if they end there; otherwise no row.
+CREATE FUNCTION {schema}.forget_at(
+    a_namespace bytea, a_name bytea, a_last bigint, a_memories bytea, a_memories_last bigint, a_summaries bytea,
+    a_require integer, a_lock_timeout_ms integer
+) RETURNS TABLE (known boolean, messages bigint, bytes bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT {schema}.ends_at(a_namespace, a_name, a_last, a_memories, a_memories_last, a_lock_timeout_ms) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT * FROM {schema}.forget(a_namespace, a_name, a_require, a_lock_timeout_ms);
+    RETURN QUERY SELECT * FROM {schema}.forget(a_namespace, a_memories, a_require, a_lock_timeout_ms);
+    RETURN QUERY SELECT * FROM {schema}.forget(a_namespace, a_summaries, a_require, a_lock_timeout_ms);
+END $$;
 
 
 CREATE FUNCTION {schema}.trimmed(a_floor bigint, a_base bigint, a_cut bigint) RETURNS bigint

@@ -75,7 +75,8 @@ local function add(head)
     head.last = head.last + #ARGV - FIRST + 1
     set_ttl(head)
     if head.state == 'live' and head.floor == head.was_floor and not had_exp and not head.exp then
-        redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
+        redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes),
+            'written', whole(clock()))
         return first
     end
     if head.state == 'live' and head.exp ~= had_exp then
@@ -83,6 +84,7 @@ local function add(head)
     end
     head.state = 'live'
     write_head(head)
+    redis.call('HSET', KEYS[1], 'written', whole(clock()))
     release_log(head)
     if head.out then
         redis.call('HDEL', KEYS[1], 'out')

@@ -1,5 +1,5 @@
 -- The facts of a session: state, last, count, bytes, time to live, expiry, floor, how many were cut off;
--- '' is none. With an argument also the time, and the marks (commands.Keep).
+-- '' is none. With an argument also the time, the marks (commands.Keep), and when it was written.
 local head = read_head()
 if head.trouble and head.trouble[1] == 'newer' then
     return head.trouble
@@ -15,6 +15,8 @@ local facts = {
 }
 if ARGV[1] then
     facts[#facts + 1] = whole(clock())
-    facts[#facts + 1] = redis.call('HGET', KEYS[1], 'marks') or ''
+    local kept = redis.call('HMGET', KEYS[1], 'marks', 'written')
+    facts[#facts + 1] = kept[1] or ''
+    facts[#facts + 1] = kept[2] or '0'
 end
 return facts
