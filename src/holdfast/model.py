@@ -292,6 +292,7 @@ class Erased:
 class Forgotten:
     """The receipt of a forget of many: which `sessions` it erased, and how much was in them.
 
+    So many `messages` and `memories` (with summaries), of so many `bytes`.
     `before` more had been forgotten already, `kept` were written to lately, and of `unknown` an earlier
     release has not noted when: those were left alone. `left` names where copies are, as in `Erased`. After
     a kill the same call goes on with the rest; what it had erased before counts in `before`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.history import Header, NotAHistory, header_json, parse_history
+from holdfast.errors import NotAHistory
+from holdfast.verify.history import Header, header_json, parse_history
 from holdfast.verify.judge import Verdict, judge
 from tests.verify.judge.oracle import Op
 from tests.verify.judge.random_histories import to_history
