@@ -101,7 +101,7 @@ def test_writing_a_long_session_takes_time_in_proportion(disk_path: Path):
     def timed(count: int) -> float:
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger(connection, b"x")
-        ledger.add_messages(ledger.add_session(b"s"), [b"{}"] * count)
+        ledger.add_messages(ledger.add_session(b"s"), [b"{}"] * count, 0)
         begin = time.thread_time()  # of the processor: others may be busy
         ledger.flush()
         taken_s = time.thread_time() - begin
