@@ -17,7 +17,7 @@ from holdfast.erasure import AsyncForgetting, Forgetting
 from holdfast.errors import StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, History, Loaded, Message, Retention, Stat
 from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
-from holdfast.runner import Index, Steps, execute
+from holdfast.runner import Index, Steps, execute, run_commands, run_commands_async
 from holdfast.turns import Turns
 
 if TYPE_CHECKING:
@@ -121,7 +121,10 @@ class Store(_StoreBase, LongTerm, Forgetting):
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
         steps = self._kept(command, retention)
-        written = self._backend.execute(command) if steps is None else self._run(steps)
+        if steps is None:
+            written = self._backend.execute(command)
+        else:
+            written = run_commands(steps, self._backend, None)
         self._grown(command.session)
         return operations.ack(session, written)
 
@@ -293,8 +296,10 @@ class AsyncStore(_StoreBase, AsyncLongTerm, AsyncForgetting):
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
         steps = self._kept(command, retention)
-        done = execute(command, self._backend) if steps is None else self._run(steps)
-        written = await done
+        if steps is None:
+            written = await execute(command, self._backend)
+        else:
+            written = await run_commands_async(steps, self._backend, None)
         self._grown(command.session)
         return operations.ack(session, written)
 
