@@ -117,6 +117,20 @@ def test_forget_asks_first_and_says_what_was_erased(filled: Shell):
     assert json.loads(filled("sessions", "--json").stdout) == []
 
 
+def test_forget_takes_a_prefix_or_an_age_and_gives_a_receipt(filled: Shell):
+    assert filled("forget", "--older-than", "1h", "--yes").stdout.startswith("forgotten: 0 session")
+    assert filled("forget", "user-1", "--prefix", "u", "--yes").returncode == 2
+    assert filled("forget", "--older-than", "soon", "--yes").returncode == 2
+    asked = filled("forget", "--prefix", "user-1", given="n\n")
+    assert (asked.returncode, "begins with 'user-1'" in asked.stdout) == (1, True)
+    receipt = json.loads(filled("forget", "--prefix", "user-1", "--yes", "--json").stdout)
+    assert (receipt["sessions"], receipt["messages"]) == (["user-1"], 2)
+    said = filled("forget", "--prefix", "user-", "--yes")
+    assert "1 session(s), 1 message(s)" in said.stdout
+    assert "forgotten so far" in said.stderr
+    assert json.loads(filled("sessions", "--json").stdout) == []
+
+
 @pytest.mark.parametrize(
     "bad", [b"\xff\xfe", b"[" * 200_000, b'{"seq":' + b"9" * 20_000 + b"}", b"\x00" * 1000]
 )

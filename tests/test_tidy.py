@@ -47,8 +47,9 @@ FUNCTION_LINES_MAX = 60
 
 PUBLIC = {
     "Ack", "AsyncStore", "Conflict", "Context", "Damaged", "DamagedRecord", "Durability", "EngineFull",
-    "EngineUnreachable", "Erased", "FormatTooNew", "History", "Hit", "HoldfastError", "InvalidMessage",
-    "LimitExceeded", "Loaded", "Message", "NotApplied", "OutcomeUnknown", "Recalled", "Refused", "SessionState",
+    "EngineUnreachable", "Erased", "Forgotten", "FormatTooNew", "History", "Hit", "HoldfastError", "InvalidMessage",
+    "LimitExceeded", "Loaded", "Message", "NotApplied", "OutcomeUnknown", "Recalled", "Refused",
+    "Retention", "SessionState",
     "Source", "Stat", "StorageWarning", "Store", "StoreClosed", "StoredDataError", "UsageError", "VerifyError",
     "__version__", "connect", "connect_async",
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,27 @@ LEVELS: Final = click.Choice(["MEMORY", "PROCESS", "DISK", "REPLICA"], case_sens
 _JSON: Final = "--json"
 _STDOUT: Final = "-"
 _JSON_STDOUT: Final = f"{_JSON}={_STDOUT}"
+
+
+class _Age(click.ParamType):  # type: ignore[type-arg] # older releases of click have none
+    """A time such as 90d, 12h, 30m or 45s."""
+
+    name = "age"
+    _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """As a timedelta."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return timedelta(**{self._UNITS[value[-1:]]: float(value[:-1])})
+        except (KeyError, ValueError, OverflowError):
+            self.fail(f"{value!r} is no time: write 90d, 12h, 30m or 45s", param, ctx)
+
+
+AGE: Final = _Age()
 
 
 class PrintingCommand(click.Command):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -13,6 +14,7 @@ import click
 
 from holdfast import terminal
 from holdfast.cli_options import (
+    AGE,
     FILE,
     PrintingCommand,
     embedder_option,
@@ -21,7 +23,7 @@ from holdfast.cli_options import (
     namespace_option,
     store_option,
 )
-from holdfast.connection import connect, existing
+from holdfast.connection import connect, existing, log_and_index
 from holdfast.contract import Store
 from holdfast.model import Message
 from holdfast.secrets import SecretUrl
@@ -79,29 +81,70 @@ def history(
 
 
 @click.command(cls=PrintingCommand)
-@click.argument("session")
+@click.argument("session", required=False)
 @store_option
 @namespace_option
+@click.option("--prefix", help="All sessions and scopes starting with this.")
+@click.option("--older-than", type=AGE, help="Those not written to for this long: 90d, 12h, 30m.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--now", is_flag=True, help="Clean the engine's files at once, while others work.")
 @click.option("--full", is_flag=True, help="Also in ways that keep others waiting (VACUUM FULL).")
 @json_option
 def forget(
-    session: str,
+    session: str | None,
     url: SecretUrl,
     namespace: str,
     *,
+    prefix: str | None,
+    older_than: timedelta | None,
     yes: bool,
     now: bool,
     full: bool,
     json_to: Path | None,
 ) -> None:
-    """Erase a session for good, and say where copies are left."""
+    """Erase a session for good, and say where copies are left.
+
+    Without SESSION: all that --prefix and --older-than choose, one by one. Run it again after it was
+    broken off.
+    """
+    many = prefix is not None or older_than is not None
+    if many == (session is not None):
+        raise click.UsageError("name a SESSION, or --prefix or --older-than")
     with opened(url, namespace) as store:
+        if session is None:
+            if not yes:
+                whose = f"begins with {prefix!r}" if prefix else "is in this namespace"
+                click.confirm(f"Erase for good what {whose}{_since(older_than)}?", abort=True)
+            tell = None if json_to else terminal.show_progress
+            erased = store.forget(
+                prefix=prefix, older_than=older_than, now="full" if full else now, progress=tell
+            )
+            terminal.show_forgotten(erased, json_to)
+            return
         if not yes:
             count = store.stat(session).count
             click.confirm(f"Erase {count} message(s) of {session!r} for good?", abort=True)
         terminal.show_erased(store.forget(session, now="full" if full else now), json_to)
+
+
+def _since(older_than: timedelta | None) -> str:
+    return "" if older_than is None else f" and was not written to for {older_than}"
+
+
+@click.command(cls=PrintingCommand)
+@store_option
+@json_option
+def compact(url: str, *, json_to: Path | None) -> None:
+    """Give the room of what was removed back to the disk (SQLite; nobody may have it open)."""
+    url, _ = log_and_index(url, None)
+    if not url.startswith("sqlite:"):
+        raise click.UsageError(
+            "only the file of a SQLite store is compacted: Redis frees memory by itself, and "
+            "PostgreSQL with VACUUM (holdfast forget --full runs one)"
+        )
+    from holdfast.backends.sqlite import address, compacting  # noqa: PLC0415 - loads when used
+
+    terminal.show_compacted(*compacting.compact(address.path_of(url)), json_to)
 
 
 @click.command(cls=PrintingCommand)
@@ -240,6 +283,7 @@ COMMANDS: Final = (
     remember,
     recall,
     forget,
+    compact,
     export,
     load,
     migrate,

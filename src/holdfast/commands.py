@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Conflict, UsageError
@@ -71,6 +71,29 @@ class Written:
     token: str | None = None
 
 
+Marks = bytes
+"""What a session notes of its appends: see `Keep`."""
+
+
+@dataclass(slots=True)
+class Keep:
+    """What an append cuts off in its own step: the numbers up to `floor`, with what an index here has.
+
+    Nothing, where they are gone already. `floor` names messages for ever, since no number is given
+    twice. To the marks of the session a word is added, `first-last:time` of this append. `marks` comes
+    into the place of those before it, if they are as they were `seen`; None: no word is added.
+    """
+
+    floor: int
+    seen: bytes | None = None
+    marks: bytes = b""
+
+    def mark(self, stored: bytes, first: int, last: int, now_ms: int) -> bytes:
+        """The marks after the append. One more ms, because the present one has begun already."""
+        before = self.marks if stored == self.seen else stored
+        return before + b"%d-%d:%d " % (first, last, now_ms + 1)
+
+
 @dataclass(slots=True)
 class Append(Command[Written]):
     """Add records to the end; nothing, if `key` was used before. `Conflict` on `expect`."""
@@ -82,6 +105,7 @@ class Append(Command[Written]):
     key: bytes | None = None
     expect: int | None = None
     ttl_ms: int = TTL_KEEP
+    keep: Keep | None = None
 
 
 @dataclass(slots=True)
@@ -145,6 +169,8 @@ class Forget(Command[Removed]):
     writes: ClassVar[bool] = True
     session: bytes
     cleaning: Cleaning = Cleaning.LATER
+    lasts: tuple[int, int] | None = None
+    """`Conflict` unless these are the last numbers of the session and of its memories."""
 
 
 @dataclass(slots=True)
@@ -162,11 +188,16 @@ class EraseRecord(Command[Removed]):
 
 @dataclass(slots=True)
 class Slice:
-    """Records of one instant, ascending. `end` is the last visible number, 0 if none."""
+    """Records of one instant, ascending. `end` is the last visible number, 0 if none.
+
+    `floor` is the number before the first visible one; an append cut off `trimmed` before it.
+    """
 
     state: SessionState
     end: int
     rows: Sequence[tuple[int, bytes]]
+    floor: int = 0
+    trimmed: int = 0
 
 
 @dataclass(slots=True)
@@ -206,6 +237,22 @@ class Facts:
     bytes: int = 0
     ttl_ms: int | None = None
     expires_ms: int | None = None
+    trimmed: int = 0
+    now_ms: int = field(default=0, compare=False)
+    marks: Marks = field(default=b"", compare=False)
+    """See `Keep`."""
+    written_ms: int = field(default=0, compare=False)
+    """When its newest message was written, by the engine's clock; 0: an earlier release wrote it."""
+
+    @property
+    def floor(self) -> int:
+        """The number before the first that is there."""
+        return self.last - self.count
+
+
+def trimmed_before(floor: int, base: int, cut: int) -> int:
+    """How many messages an append cut off: from `base` to `cut`, unless the floor has moved since."""
+    return cut - base if cut and cut == floor else 0
 
 
 @dataclass(slots=True)
@@ -382,6 +429,15 @@ def _is_same(there: Facts, wanted: Facts) -> bool:
         and (there.last, there.ttl_ms) == (wanted.last, wanted.ttl_ms)
         # Sweeping takes the expiry away.
         and (None in {there.expires_ms, wanted.expires_ms} or there.expires_ms == wanted.expires_ms)
+    )
+
+
+def written_since(*, backend: str) -> Conflict:
+    """The refusal of a `Forget` of what was written to after it was looked at."""
+    return Conflict(
+        "it was written to since it was looked at. Nothing was erased",
+        operation=Forget.operation,
+        backend=backend,
     )
 
 

@@ -13,7 +13,7 @@ from holdfast import limits, operations
 from holdfast.commands import Settings, Setup
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Refused, StorageWarning, UsageError
-from holdfast.model import Durability
+from holdfast.model import Durability, Retention
 from holdfast.runner import Index
 from holdfast.secrets import SecretUrl
 
@@ -55,6 +55,7 @@ def connect(
     index: str | None = None,
     summarizer: Summarizer | None = None,
     background_indexing: bool | None = None,
+    retention: Retention | None = None,
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
@@ -67,9 +68,11 @@ def connect(
     `summarizer` are for long-term memory; they are loaded when it is first used. From then on
     a thread indexes what is appended; at once with `background_indexing=True` or where an embedder
     or an index is named, never with `background_indexing=False`: then only `recall` and `wait_for` do.
+    `retention` says how much of each session is kept by appends that name no other; None: all of it.
     """
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    operations.check_retention(retention)
     models = _models(embedder, summarizer)
     apart = _index(index, settings)
     backend = module.open_backend(settings)
@@ -81,7 +84,12 @@ def connect(
     if background_indexing is None and (embedder is not None or apart is not None):
         background_indexing = True
     return Store(
-        backend, ttl_s=ttl_s, models=models, index=apart, background_indexing=background_indexing
+        backend,
+        ttl_s=ttl_s,
+        models=models,
+        index=apart,
+        background_indexing=background_indexing,
+        retention=retention,
     )
 
 
@@ -96,10 +104,12 @@ async def connect_async(
     index: str | None = None,
     summarizer: Summarizer | None = None,
     background_indexing: bool | None = None,
+    retention: Retention | None = None,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    operations.check_retention(retention)
     models = _models(embedder, summarizer)
     apart = None if index is None else await _index_in_a_thread(index, settings)
     backend = await module.open_backend_async(settings)
@@ -111,7 +121,12 @@ async def connect_async(
     if background_indexing is None and (embedder is not None or apart is not None):
         background_indexing = True
     return AsyncStore(
-        backend, ttl_s=ttl_s, models=models, index=apart, background_indexing=background_indexing
+        backend,
+        ttl_s=ttl_s,
+        models=models,
+        index=apart,
+        background_indexing=background_indexing,
+        retention=retention,
     )
 
 

@@ -9,39 +9,56 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from holdfast import operations, transfer
-from holdfast.commands import SUBLOGS, AsyncBackend, Backend, ExportSession
+from holdfast.commands import SUBLOGS, Append, AsyncBackend, Backend, ExportSession, Written
+from holdfast.erasure import AsyncForgetting, Forgetting
 from holdfast.errors import EngineUnreachable, StoreClosed, StoredDataError
-from holdfast.model import Ack, Durability, Erased, History, Loaded, Message, Stat
+from holdfast.model import Ack, Durability, History, Loaded, Message, Retention, Stat
 from holdfast.recall.memory_api import AsyncLongTerm, LongTerm
-from holdfast.runner import Index, execute
+from holdfast.runner import Index, Steps, execute, run_commands, run_commands_async
 from holdfast.turns import Turns
 
 if TYPE_CHECKING:
     from holdfast.recall.memory_operations import Models
+    from holdfast.retention import Outlines
+
+
+class _Settings(TypedDict, total=False):
+    ttl_s: float | None
+    models: Models | None
+    index: Index | None
+    background_indexing: bool | None
+    retention: Retention | None
 
 
 class _StoreBase:
-    """What both APIs have: a backend, the default time to live, what recall thinks with."""
+    """What both APIs have: a backend, what writes are given by default, what recall thinks with."""
 
-    def __init__(
-        self,
-        backend: Backend | AsyncBackend,
-        *,
-        ttl_s: float | None,
-        models: Models | None,
-        index: Index | None,
-        background_indexing: bool | None,
-    ) -> None:
+    def __init__(self, backend: Backend | AsyncBackend, **settings: Unpack[_Settings]) -> None:
         self._name = backend.name
         self._durability = backend.durability
-        self._ttl_ms = operations.default_ttl_ms(ttl_s)
-        self._chosen = models
-        self._index = index
-        self._background_indexing = background_indexing is not False
+        self._ttl_ms = operations.default_ttl_ms(settings.get("ttl_s"))
+        self._retention = operations.check_retention(settings.get("retention"))
+        self._outlines: Outlines | None = None
+        self._chosen = settings.get("models")
+        self._index = settings.get("index")
+        self._background_indexing = settings.get("background_indexing") is not False
         self._closed = False
+
+    def _kept(
+        self, command: Append, retention: Retention | EllipsisType | None
+    ) -> Steps[Written] | None:
+        """An append that cuts off what is not to be kept, as steps; None: it is only that command."""
+        asked = self._retention if retention is ... else operations.check_retention(retention)
+        if asked is None:
+            return None
+        if self._outlines is None:
+            from holdfast.retention import Outlines  # noqa: PLC0415 - apps that keep all do without
+
+            self._outlines = Outlines()
+        return self._outlines.append(command, asked)
 
     @property
     def durability(self) -> Durability:
@@ -62,31 +79,17 @@ class _StoreBase:
             raise StoreClosed("this store is closed; nothing was sent. Connect again")
 
 
-class Store(_StoreBase, LongTerm):
+class Store(_StoreBase, LongTerm, Forgetting):
     """Conversations that are not forgotten. Safe to share between threads.
 
     Every error says whether the write happened: `UsageError` and `NotApplied` mean that it
     did not, `OutcomeUnknown` that nobody can know; retry that one with the same key (loud).
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        *,
-        ttl_s: float | None = None,
-        models: Models | None = None,
-        index: Index | None = None,
-        background_indexing: bool | None = None,
-    ) -> None:
-        super().__init__(
-            backend,
-            ttl_s=ttl_s,
-            models=models,
-            index=index,
-            background_indexing=background_indexing,
-        )
+    def __init__(self, backend: Backend, **settings: Unpack[_Settings]) -> None:
+        super().__init__(backend, **settings)
         self._backend = backend
-        if background_indexing:
+        if settings.get("background_indexing"):
             self._start_indexing()
 
     def append(
@@ -97,6 +100,7 @@ class Store(_StoreBase, LongTerm):
         key: str | None = None,
         expect: int | None = None,
         ttl_s: float | EllipsisType | None = ...,
+        retention: Retention | EllipsisType | None = ...,
     ) -> Ack:
         """Add messages to the end of a session, all or none, and return once they are safe.
 
@@ -109,11 +113,18 @@ class Store(_StoreBase, LongTerm):
 
         `ttl_s` sets the session's time to live and restarts it (expiring); None means
         for ever. Left out, the store's own applies, and without one the session's last.
+
+        `retention` cuts off old messages of this session in the same write; None keeps them all.
+        Left out, the store's own applies. Keys of what was cut off stay used.
         """
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
-        written = self._backend.execute(command)
+        steps = self._kept(command, retention)
+        if steps is None:
+            written = self._backend.execute(command)
+        else:
+            written = run_commands(steps, self._backend, None)
         self._grown(command.session)
         return operations.ack(session, written)
 
@@ -168,25 +179,6 @@ class Store(_StoreBase, LongTerm):
         written = self._backend.execute(command)
         self._grown(command.session)
         return operations.ack(session, written)
-
-    def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
-        """Erase a session for good, and say how much was erased.
-
-        Nothing brings it back: not a retry of an earlier append, not a late write that
-        expects what was there, not a restart, not an index (forgotten). Numbers go on where
-        they were. A plain append later begins a new session, with nothing of the old in it.
-        What was remembered in this scope, summaries and vectors go with it.
-
-        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
-        them as far as the engine can while others work, in bounded time; `now="full"` also in
-        ways that keep others waiting (PostgreSQL: `VACUUM FULL`).
-        """
-        self._check_open()
-        if self._index is not None:
-            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
-
-            return operations.erased(session, self._run(memory_operations.forget(session, now)))
-        return operations.erased(session, self._backend.execute(operations.forget(session, now)))
 
     def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100
@@ -276,31 +268,17 @@ class Store(_StoreBase, LongTerm):
         self.close()
 
 
-class AsyncStore(_StoreBase, AsyncLongTerm):
+class AsyncStore(_StoreBase, AsyncLongTerm, AsyncForgetting):
     """The same surface, awaited. See `Store` for what each operation promises.
 
     Cancelling an await never leaves a write half known: a write that was begun is carried
     to its end first, and the `CancelledError` bears its outcome as a note.
     """
 
-    def __init__(
-        self,
-        backend: AsyncBackend,
-        *,
-        ttl_s: float | None = None,
-        models: Models | None = None,
-        index: Index | None = None,
-        background_indexing: bool | None = None,
-    ) -> None:
-        super().__init__(
-            backend,
-            ttl_s=ttl_s,
-            models=models,
-            index=index,
-            background_indexing=background_indexing,
-        )
+    def __init__(self, backend: AsyncBackend, **settings: Unpack[_Settings]) -> None:
+        super().__init__(backend, **settings)
         self._backend = backend
-        if background_indexing:
+        if settings.get("background_indexing"):
             self._start_indexing()
 
     async def append(
@@ -311,12 +289,17 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         key: str | None = None,
         expect: int | None = None,
         ttl_s: float | EllipsisType | None = ...,
+        retention: Retention | EllipsisType | None = ...,
     ) -> Ack:
         """See `Store.append`."""
         self._check_open()
         ttl_ms = self._ttl_ms if ttl_s is ... else operations.ttl_ms(ttl_s)
         command = operations.append(session, messages, key, expect, ttl_ms)
-        written = await execute(command, self._backend)
+        steps = self._kept(command, retention)
+        if steps is None:
+            written = await execute(command, self._backend)
+        else:
+            written = await run_commands_async(steps, self._backend, None)
         self._grown(command.session)
         return operations.ack(session, written)
 
@@ -349,17 +332,6 @@ class AsyncStore(_StoreBase, AsyncLongTerm):
         written = await execute(command, self._backend)
         self._grown(command.session)
         return operations.ack(session, written)
-
-    async def forget(self, session: str, *, now: bool | Literal["full"] = False) -> Erased:
-        """See `Store.forget`."""
-        self._check_open()
-        if self._index is not None:
-            from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
-
-            removed = await self._run(memory_operations.forget(session, now))
-        else:
-            removed = await execute(operations.forget(session, now), self._backend)
-        return operations.erased(session, removed)
 
     async def sessions(
         self, *, prefix: str = "", after: str | None = None, limit: int = 100

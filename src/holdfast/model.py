@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Self, overload
 
 from holdfast import limits
-from holdfast.errors import InvalidMessage
+from holdfast.errors import InvalidMessage, UsageError
 
 OPENAI_FIELDS = ("role", "content")
 RECORD_FIELDS = ("id", "role", "content", "at", "extra")
@@ -209,13 +209,17 @@ class History(Sequence[Message]):
     It is a sequence of its `messages`. `state` says why there are none, where there are none.
     `damaged` names the records that could not be read. `last` is the number at which the
     session ended at that instant, whatever page was asked for: 0 where nothing is visible.
-    Pass it as `expect` to append only if nobody wrote in between.
+    Pass it as `expect` to append only if nobody wrote in between. `first_kept` is the number at which
+    the session began at that instant, 0 where nothing is visible: a `Retention` has cut `trimmed`
+    messages off before it. None were, if that is 0.
     """
 
     messages: tuple[Message, ...]
     damaged: tuple[DamagedRecord, ...] = ()
     last: int = 0
     state: SessionState = SessionState.LIVE
+    first_kept: int = 0
+    trimmed: int = 0
 
     def _repr_html_(self) -> str:
         """The messages as a table, for a notebook. Everything in it stays text."""
@@ -254,6 +258,32 @@ class History(Sequence[Message]):
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of a session is kept: each append cuts off what is older, in the same write.
+
+    `last` so many messages, and none that is older than `age_s` by the engine's clock; each may be
+    left out. Only whole turns go: a turn begins with a message that is not an assistant's or a
+    tool's, and a tool call and its result stay together. So up to a turn more than `last` may stay,
+    and never fewer. What was appended last always stays, and so do summaries and memories.
+    """
+
+    last: int | None = None
+    age_s: float | None = None
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.last, int) and not isinstance(self.last, bool)
+        if self.last is not None and not (whole and 1 <= self.last <= limits.NUMBER_MAX):
+            raise UsageError(f"Retention: last must be a whole number from 1, not {self.last!r}")
+        timed = isinstance(self.age_s, int | float) and not isinstance(self.age_s, bool)
+        if self.age_s is not None and not (timed and 0.001 <= self.age_s <= limits.TTL_S_MAX):  # noqa: PLR2004 - engines count milliseconds
+            raise UsageError(
+                f"Retention: age_s must lie between 0.001 and {limits.TTL_S_MAX}, not {self.age_s!r}"
+            )
+        if self.last is None and self.age_s is None:
+            raise UsageError("Retention needs last or age_s; leave it out to keep everything")
+
+
+@dataclass(frozen=True, slots=True)
 class Erased:
     """What a forget removed from `session`: so many `messages`, so many `bytes`.
 
@@ -267,6 +297,26 @@ class Erased:
     bytes: int
     scrubbed: bool
     memories: int = 0
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """The receipt of a forget of many: which `sessions` it erased, and how much was in them.
+
+    So many `messages` and `memories` (with summaries), of so many `bytes`.
+    `before` more had been forgotten already, `kept` were written to lately, and of `unknown` an earlier
+    release has not noted when: those were left alone. `left` names where copies are, as in `Erased`. After
+    a kill the same call goes on with the rest; what it had erased before counts in `before`.
+    """
+
+    sessions: tuple[str, ...] = ()
+    messages: int = 0
+    memories: int = 0
+    bytes: int = 0
+    before: int = 0
+    kept: int = 0
+    unknown: int = 0
     left: tuple[str, ...] = ()
 
 

@@ -29,7 +29,7 @@ from holdfast.commands import (
     Written,
 )
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
-from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Stat
+from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Retention, Stat
 from holdfast.transfer import SessionCopy
 from holdfast.turns import Turns, check_turns, open_calls, shown
 
@@ -100,7 +100,8 @@ def read(
 def history(cut: Slice, turns: Turns = "all") -> History:
     """The messages of a cut; what cannot be read is named beside them."""
     messages, damaged = _decoded(cut.rows)
-    return History(shown(messages, turns), damaged, cut.end, cut.state)
+    first, trimmed = (cut.floor + 1, cut.trimmed) if cut.end else (0, 0)
+    return History(shown(messages, turns), damaged, cut.end, cut.state, first, trimmed)
 
 
 def pick(session: str, numbers: Iterable[int]) -> ReadNumbers:
@@ -127,10 +128,15 @@ def _decoded(rows: Rows) -> tuple[tuple[Message, ...], tuple[DamagedRecord, ...]
 
 def forget(session: str, now: object) -> Forget:
     """Of `Store.forget`."""
+    return Forget(session_bytes(session), check_cleaning(now))
+
+
+def check_cleaning(now: object) -> Cleaning:
+    """What a forget does to the files before it returns."""
     cleaning = {False: Cleaning.LATER, True: Cleaning.NOW, "full": Cleaning.FULL}
     if not isinstance(now, bool) and now != "full":
         raise UsageError(f'now must be True, False or "full", not {now!r}; nothing was sent')
-    return Forget(session_bytes(session), cleaning[now])
+    return cleaning[now]
 
 
 def erased(session: str, removed: Removed) -> Erased:
@@ -269,6 +275,13 @@ def ttl_ms(ttl_s: float | None) -> int:
 def default_ttl_ms(ttl_s: float | None) -> int:
     """The store's own time to live, for writes that name none."""
     return TTL_KEEP if ttl_s is None else ttl_ms(ttl_s)
+
+
+def check_retention(retention: object) -> Retention | None:
+    """What is to be kept of a session; None for all of it."""
+    if retention is None or isinstance(retention, Retention):
+        return retention
+    raise UsageError(f"retention must be a Retention or None, not {retention!r}; nothing was sent")
 
 
 def encode_batch(messages: Message | Iterable[Message]) -> Sequence[bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from holdfast.errors import HoldfastError, StoredDataError, UsageError
 from holdfast.linux import sync_directory
-from holdfast.model import Ack, Erased, History, Loaded, Message, Recalled, Stat
+from holdfast.model import Ack, Erased, Forgotten, History, Loaded, Message, Recalled, Stat
 from holdfast.secrets import without_passwords
 
 if TYPE_CHECKING:
@@ -81,6 +81,33 @@ def show_erased(erased: Erased, json_to: Path | None) -> None:
     print(f"forgotten: {erased.messages} message(s), {erased.bytes} bytes; {files}")
     for place in erased.left:
         print(f"  {place}")
+
+
+def show_forgotten(receipt: Forgotten, json_to: Path | None) -> None:
+    """The receipt of a forget of many."""
+    if _wrote_json(asdict(receipt), json_to):
+        return
+    for name in receipt.sessions:
+        print(f"  {_printable(name)}")
+    print(
+        f"forgotten: {len(receipt.sessions)} session(s), {receipt.messages} message(s), "
+        f"{receipt.memories} memory record(s), {receipt.bytes} bytes; {receipt.before} were forgotten "
+        f"before, {receipt.kept} are too young, of {receipt.unknown} the age is not known"
+    )
+    for place in receipt.left:
+        print(f"  copies are left in: {place}")
+
+
+def show_progress(receipt: Forgotten) -> None:
+    """How far a forget of many is, on standard error."""
+    print(f"{len(receipt.sessions)} session(s) forgotten so far", file=sys.stderr)
+
+
+def show_compacted(before: int, after: int, json_to: Path | None) -> None:
+    """What a compaction gave back."""
+    if _wrote_json({"bytes_before": before, "bytes_after": after}, json_to):
+        return
+    print(f"{before - after:,} bytes given back: {before:,} before, {after:,} now")
 
 
 def show_loaded(loaded: Loaded, json_to: Path | None) -> None:

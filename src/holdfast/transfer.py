@@ -81,6 +81,7 @@ class Writer:
                 "keys": [[digest.hex(), first, last] for digest, first, last in copy.keys],
                 "messages": len(copy.rows),
             }
+            | ({"trimmed": facts.trimmed} if facts.trimmed else {})
         )
         for seq, record in copy.rows:
             yield _line({"seq": seq} | _record_field(record))

@@ -77,7 +77,8 @@ def begun(name: bytes, line: dict[str, Any]) -> Begun:
     ttl_ms = _ttl_ms(line["ttl_s"])
     if state is SessionState.FORGOTTEN and (ttl_ms, expires_ms) != (None, None):
         raise UsageError("the session is forgotten and does not expire any more")
-    facts = Facts(state, last, count, 0, ttl_ms, expires_ms)
+    trimmed = whole(line.get("trimmed", 0), "trimmed", 0, last - count if count else 0)
+    facts = Facts(state, last, count, 0, ttl_ms, expires_ms, trimmed)
     return Begun(name, facts, _keys(line["keys"], last))
 
 

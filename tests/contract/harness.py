@@ -119,7 +119,7 @@ class AsyncApi:
     def rewrite(self, *args: Any, **settings: Any) -> Ack:
         return self._run(self.store.rewrite(*args, **settings))
 
-    def forget(self, session: str, **settings: Any) -> Erased:
+    def forget(self, session: str | None = None, **settings: Any) -> Any:
         return self._run(self.store.forget(session, **settings))
 
     def sessions(self, **settings: Any) -> list[str]:

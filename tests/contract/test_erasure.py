@@ -136,7 +136,7 @@ def test_what_never_was_leaves_nothing(store: AnyStore):
     erased = store.forget("never", now=True)
     assert (erased.messages, erased.left, erased.scrubbed) == (0, (), True)
     with pytest.raises(UsageError, match="now must be"):
-        store.forget("s", now="soon")  # type: ignore[arg-type]
+        store.forget("s", now="soon")  # type: ignore[call-overload]
 
 
 # SQLite: one file, and the -wal file beside it.

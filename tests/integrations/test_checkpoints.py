@@ -20,6 +20,8 @@ from langgraph.graph import END, START, StateGraph
 
 import holdfast
 from holdfast import Durability, Message, Store
+from holdfast.integrations.checkpoint_log import INDEX, Catalog, Entry, record
+from holdfast.integrations.checkpoint_values import squeezed
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.verify import records
 from tests.integrations.killed import checkpoint, config
@@ -358,3 +360,28 @@ def test_a_damaged_index_hides_nothing(store: Store, url: str):
     assert [one.metadata["step"] for one in fresh.list(config("t"))] == list(range(39, -1, -1))
     fill(fresh, "t", 42, first=40)
     assert len(list(HoldfastSaver(store).list(config("t")))) == 42
+
+
+def test_what_another_thread_sees_of_a_catalog_never_lacks_what_was_known():
+    """While older entries are taken in: a reader has no lock, and writes that it missed were lost."""
+    known, older = Entry(9, "", "two", writes=True), Entry(2, "", "one", writes=True)
+    made = Entry(8, "", "two", writes=False)
+    catalog = Catalog()
+    for entry in (made, known):
+        catalog._add(entry)
+    catalog.missing = [5]
+    run = record(INDEX, {"run": squeezed([older.form(5)])})
+    seen = []
+
+    def watched(*_: object) -> None:  # between any two steps of the other thread
+        seen.append((catalog.writes.get(known.place), catalog.checkpoints.get(made.place)))
+
+    sys.settrace(lambda *_: lambda *_: watched())
+    try:
+        catalog.fill({5: run})
+    finally:
+        sys.settrace(None)
+    assert seen
+    assert set(map(str, seen)) == {str(([9], made))}
+    assert catalog.writes == {known.place: [9], older.place: [2]}
+    assert [entry.seq for entry in catalog.entries] == [2, 8, 9]

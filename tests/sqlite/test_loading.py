@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Message, SessionState
+from holdfast import Message, SessionState, codec, operations
 from holdfast.backends.sqlite import driver as opening
 from holdfast.backends.sqlite.ledger import Ledger
 
@@ -21,6 +21,25 @@ def filled(path: Path) -> apsw.Connection:
         for name in ("a", "b"):
             store.append(name, [Message("user", "1"), Message("user", "2")], key="k")
     return apsw.Connection(str(path))
+
+
+def fill_by_hand(connection: apsw.Connection) -> None:
+    """The same with the columns of the first release."""
+    records = [codec.encode(Message("user", text)) for text in ("1", "2")]
+    for session, name in enumerate((b"a", b"b"), 1):
+        connection.execute(
+            "INSERT INTO sessions (id, namespace, name) VALUES (?, ?, ?)",
+            (session, b"default", name),
+        )
+        total = 0
+        for seq, record in enumerate(records, 1):
+            total += len(record)
+            connection.execute(
+                "INSERT INTO messages (place, total, record) VALUES (?, ?, ?)",
+                (session << 32 | seq, total, record),
+            )
+        key = (session, operations.key_digest("k"), 1, 2)
+        connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", key)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +57,11 @@ def filled(path: Path) -> apsw.Connection:
         "INSERT INTO keys VALUES (1, randomblob(16), 2, 1)",
         "INSERT INTO keys VALUES (1, randomblob(16), 1, 4294967296)",
         # Places: after a gap, number 0, in a session that is not there, in the next one by number.
-        "INSERT INTO messages VALUES (1 << 32 | 4, 1, x'00')",
-        "INSERT INTO messages VALUES (1 << 32, 1, x'00')",
-        "INSERT INTO messages VALUES (2 << 32, 1, x'00')",
-        "INSERT INTO messages VALUES (3 << 32 | 1, 1, x'00')",
-        "INSERT INTO messages VALUES ((1 << 32) + 4294967297 + 4, 1, x'00')",
+        "INSERT INTO messages (place, total, record) VALUES (1 << 32 | 4, 1, x'00')",
+        "INSERT INTO messages (place, total, record) VALUES (1 << 32, 1, x'00')",
+        "INSERT INTO messages (place, total, record) VALUES (2 << 32, 1, x'00')",
+        "INSERT INTO messages (place, total, record) VALUES (3 << 32 | 1, 1, x'00')",
+        "INSERT INTO messages (place, total, record) VALUES ((1 << 32) + 4294967297 + 4, 1, x'00')",
     ],
 )
 def test_the_tables_refuse_numbers_out_of_their_session(disk_path: Path, statement: str):
@@ -62,7 +81,8 @@ def test_a_file_that_an_older_release_let_be_poisoned_is_made_harmless(
     with monkeypatch.context() as patch:
         patch.setattr(opening, "SCHEMA_VERSION", 2)
         patch.setattr(opening, "MIGRATIONS", opening.MIGRATIONS[:2])
-        connection = filled(path)
+        connection = opening.open_database(path, create=True, busy_timeout_s=1)
+    fill_by_hand(connection)
     connection.execute(
         """
         -- Empties sessions that begin later, when it is swept.
@@ -101,7 +121,7 @@ def test_writing_a_long_session_takes_time_in_proportion(disk_path: Path):
     def timed(count: int) -> float:
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger(connection, b"x")
-        ledger.add_messages(ledger.add_session(b"s"), [b"{}"] * count)
+        ledger.add_messages(ledger.add_session(b"s"), [b"{}"] * count, 0)
         begin = time.thread_time()  # of the processor: others may be busy
         ledger.flush()
         taken_s = time.thread_time() - begin

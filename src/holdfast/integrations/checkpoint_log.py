@@ -198,10 +198,11 @@ class Catalog:
         with self._lock:
             if not self.missing:
                 return  # another thread was here first
-            later = self.entries
-            self.entries, self.checkpoints, self.writes, self.latest = [], {}, {}, {}
-            for entry in (*earlier, *later):
-                self._add(entry)
+            whole = Catalog()  # readers have no lock: they see what was known, or all of it
+            for entry in (*earlier, *self.entries):
+                whole._add(entry)
+            self.writes, self.checkpoints = whole.writes, whole.checkpoints
+            self.latest, self.entries = whole.latest, whole.entries
             self.missing, self.skipped = [], 0
 
     def _add(self, entry: Entry) -> None:

@@ -209,7 +209,7 @@ class Threads:
         unknown: OutcomeUnknown | None = None
         for _ in range(TRIES):
             try:
-                ack: Ack = yield lambda store: store.append(name, message)
+                ack: Ack = yield lambda store: store.append(name, message, retention=None)
             except OutcomeUnknown as error:
                 unknown = error
             except HoldfastError as error:
@@ -409,7 +409,7 @@ def _pick(name: str, numbers: Sequence[int], store: Any) -> Any:
 
 
 def _append(name: str, records: Sequence[Message], expect: int, store: Any) -> Any:
-    return store.append(name, records, expect=expect)
+    return store.append(name, records, expect=expect, retention=None)
 
 
 def _rewrite(name: str, records: Sequence[Message], expect: int, store: Any) -> Any:

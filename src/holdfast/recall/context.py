@@ -48,6 +48,8 @@ class Parts:
     floor: int
     """Visible numbers are above this one, up to `last`."""
     last: int
+    trimmed: int = 0
+    """Messages that were cut off before those."""
 
 
 def units(messages: Sequence[Message]) -> list[list[Message]]:
@@ -144,7 +146,7 @@ def _newest_that_fit(
 
 def _summary(parts: Parts, first: int, share: int, count: Count) -> Message | None:
     """The running summary, its newest lines if it is too long; none where every turn is shown."""
-    if parts.summary is None or first <= parts.floor + 1:
+    if parts.summary is None or first <= parts.floor - parts.trimmed + 1:
         return None
     lines = text_of(parts.summary).split("\n")
     for kept in range(len(lines), 0, -1):

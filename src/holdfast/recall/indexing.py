@@ -74,7 +74,7 @@ def lag(log: bytes, embedder: Embedder) -> Steps[int]:
 
 def behind(facts: Facts, position: Position, model: str, seq: int | None = None) -> int:
     """The same, from what log and index say; with `seq`, of the records up to that number."""
-    floor = facts.last - facts.count
+    floor = facts.floor
     end = end_of(facts) if seq is None else min(seq, end_of(facts))
     if (position.model, position.floor) != (model, floor) or position.upto > facts.last:
         return max(0, end - floor)
@@ -126,7 +126,7 @@ def _move(
     from_scratch: bool,
 ) -> Steps[Position]:
     model = model_of(embedder)
-    floor = facts.last - facts.count
+    floor = facts.floor
     if not goal.end:  # an index outside the log's engine was away when this was forgotten
         yield Erase(log)
         return Position(model)

@@ -18,6 +18,7 @@ from holdfast.commands import (
     Append,
     EraseRecord,
     Facts,
+    Forget,
     Read,
     ReadNumbers,
     Removed,
@@ -320,11 +321,11 @@ def _wanted(hit: Hit, since: datetime | None, keep: Filter | None) -> bool:
     return keep(hit)
 
 
-def forget(session: str, now: object) -> Steps[Removed]:
-    """Of `Store.forget` where the index is not in the log's engine: it comes after the log."""
-    removed: Removed = yield operations.forget(session, now)
+def forget(command: Forget) -> Steps[Removed]:
+    """A forget where the index is not in the log's engine: that comes after the log."""
+    removed: Removed = yield command
     try:
-        for log in logs_of(session):
+        for log in (command.session, sublogs_of(command.session)[0]):
             facts: Facts = yield StatSession(log)
             yield Erase(log, facts.last - facts.count)
     except HoldfastError as error:

@@ -35,8 +35,8 @@ def _summarize(
     """Continue the running summary to a number, at most; None if there is nothing to add."""
     if not end_of(facts):
         return None
-    floor = facts.last - facts.count
-    before, covered = yield from _newest_summary(name, floor)
+    floor = facts.floor
+    before, covered = yield from _newest_summary(name, facts)
     cut: Slice = yield Read(name, None, upto + 1, max(covered, floor))
     messages = [message for _, message in decoded(cut.rows)]
     whole = contexts.units(messages)
@@ -45,7 +45,7 @@ def _summarize(
     messages = [message for unit in whole for message in unit]
     if not messages:
         return None
-    first, last = covered + 1 if before else floor + 1, messages[-1].seq or 0
+    first, last = max(covered, floor) + 1, messages[-1].seq or 0
     # Where summaries have gone, the keys that they were written under are used: another one then.
     beside: Facts = yield StatSession(sublogs_of(name)[1])
     gone = f", after {beside.last - beside.count} that are gone" * (beside.last > beside.count)
@@ -58,13 +58,14 @@ def _summarize(
     return operations.ack(session, written)
 
 
-def _newest_summary(name: bytes, floor: int) -> Steps[tuple[Message | None, int]]:
-    """The summary that reaches furthest, and how far; none of what is gone."""
+def _newest_summary(name: bytes, facts: Facts) -> Steps[tuple[Message | None, int]]:
+    """The summary that reaches furthest, and how far; none of what is gone, but of what was cut off."""
+    gone = facts.floor - facts.trimmed
     cut: Slice = yield Read(sublogs_of(name)[1], SUMMARIES_READ)
     best: tuple[Message | None, int] = (None, 0)
     for _, message in decoded(cut.rows):
         source = source_of(message)
-        if source is not None and source.last > max(best[1], floor):
+        if source is not None and source.last > max(best[1], gone):
             best = (message, source.last)
     return best
 
@@ -119,7 +120,7 @@ def _parts(
     session: str, name: bytes, facts: Facts, recalled: Recalled, tokens: int
 ) -> Steps[contexts.Parts]:
     """No more is read than the budget can hold."""
-    floor = facts.last - facts.count
+    floor = facts.floor
     window = tokens // (contexts.MESSAGE_TOKENS + 1) + 1
     newest: Slice = yield Read(name, window)
     messages = [message for _, message in decoded(newest.rows)]
@@ -128,7 +129,7 @@ def _parts(
         head: Slice = yield Read(name, HEAD, first, floor)
         kept = [message for _, message in decoded(head.rows) if message.role in contexts.SYSTEM]
         messages = [*kept, *messages]
-    summary, covered = yield from _newest_summary(name, floor)
+    summary, covered = yield from _newest_summary(name, facts)
     last = end_of(facts)
     return contexts.Parts(
         session,
@@ -139,4 +140,5 @@ def _parts(
         recalled.behind,
         floor if last else 0,
         last,
+        facts.trimmed,
     )

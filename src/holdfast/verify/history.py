@@ -41,6 +41,10 @@ class Header:
     ttl_s: float | None = None
     clock_error_s: float = 0.0
     claims: tuple[str, ...] | None = None
+    kept_last: int | None = None
+    """The store cuts off old messages, by whole appends, and keeps so many at least ..."""
+    kept_age_s: float | None = None
+    """... or those that are younger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +161,14 @@ class HistoryWriter(Block):
 def header_json(header: Header) -> dict[str, Any]:
     """The first line of a history file."""
     claims = None if header.claims is None else list(header.claims)
+    kept = {"kept_last": header.kept_last, "kept_age_s": header.kept_age_s}
     return {
         "holdfast_history": VERSION,
         "target": header.target,
         "ttl_s": header.ttl_s,
         "clock_error_s": header.clock_error_s,
         "claims": claims,
+        **{name: value for name, value in kept.items() if value is not None},
     }
 
 
@@ -256,7 +262,15 @@ def _header(text: bytes) -> Header:
         ttl_s=_seconds(value.get("ttl_s"), "ttl_s"),
         clock_error_s=_seconds(value.get("clock_error_s"), "clock_error_s") or 0.0,
         claims=_claims(value.get("claims")),
+        kept_last=_count(value.get("kept_last")),
+        kept_age_s=_seconds(value.get("kept_age_s"), "kept_age_s"),
     )
+
+
+def _count(value: object) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise NotAHistory("`kept_last` must be a whole number from 1", line=1)
+    return value
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.model import Retention
 from holdfast.verify.claims import Claims
 from holdfast.verify.engines.protocol import Engine
 
@@ -63,6 +64,9 @@ class Target:
     """As it is called in reports."""
     ttl_s: float | None = None
     """The time to live that `open()`'s store gives its sessions, where it claims `expiring`."""
+    retention: Retention | None = None
+    """What `open()`'s store keeps of a session, where it cuts off old messages by itself: at least the
+    last so many, and only whole appends go. Whatever else is missing counts as lost."""
     definite: tuple[type[BaseException], ...] = ()
     thread_safe: bool = False
     """One opened store may be used by several threads at once, and is then tested like that. Of an

@@ -111,7 +111,7 @@ class PostgresBackend(PostgresSetup):
     def execute(self, command: Command[R]) -> R:
         """Carry out one command and return when it is done."""
         self._check_process()
-        if isinstance(command, Append):
+        if isinstance(command, Append) and command.keep is None:
             reply: R = self._group.run(ThreadWrite(command, command.session), self._append)
             return reply
         result: R = run(self._commands.of(command), self._do)
@@ -165,7 +165,7 @@ class AsyncPostgresBackend(PostgresSetup):
     async def execute(self, command: Command[R]) -> R:
         """Carry out one command without holding up the event loop."""
         self._check_process()
-        if isinstance(command, Append):
+        if isinstance(command, Append) and command.keep is None:
             write = TaskWrite(command, command.session)
             reply: R = await self._groups.here().run_async(write, self._append)
             return reply

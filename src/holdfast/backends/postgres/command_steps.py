@@ -41,6 +41,7 @@ from holdfast.commands import (
     is_there,
     orphaned,
     seen_expired,
+    written_since,
 )
 from holdfast.errors import EngineFull, EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
@@ -106,11 +107,13 @@ class CommandSteps:
         self._sweep_at_s = self._note_at_s = 0.0
 
     def of(self, command: Command[Any]) -> Steps[Any]:
-        """The steps of any command but an append, which goes with others."""
+        """The steps of any command but a plain append, which goes with others."""
         if isinstance(command, Read):
             return self._read(command)
+        if isinstance(command, Append):
+            return self._write(command, self._statements.append_kept(command))
         if isinstance(command, Rewrite):
-            return self._rewrite(command)
+            return self._write(command, self._statements.rewrite(command))
         if isinstance(command, Forget):
             return self._forget(command)
         if isinstance(command, ImportSession):
@@ -174,8 +177,7 @@ class CommandSteps:
         for write in group:
             yield from self.append((write,))
 
-    def _rewrite(self, command: Rewrite) -> Steps[Written]:
-        statement = self._statements.rewrite(command)
+    def _write(self, command: Append | Rewrite, statement: Statement) -> Steps[Written]:
         [row] = yield from _ask(PRIMARY, statement)
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
@@ -186,6 +188,8 @@ class CommandSteps:
     def _forget(self, command: Forget) -> Steps[Any]:
         statement = self._statements.forget(command)
         rows = yield from _ask(PRIMARY, statement)
+        if not rows:
+            raise written_since(backend=BACKEND)
         yield from self._after_write(statement, [])
         removed = answers.removed(rows)
         if removed.left and command.cleaning is not Cleaning.LATER:

@@ -70,7 +70,7 @@ BEGIN
     ELSIF TG_OP = 'TRUNCATE' THEN
         DELETE FROM {schema}.near;
     ELSE
-        DELETE FROM {schema}.near WHERE session IN (SELECT session FROM gone);
+        DELETE FROM {schema}.near WHERE (session, seq) IN (SELECT session, seq FROM gone);
     END IF;
     RETURN NULL;
 END $$;

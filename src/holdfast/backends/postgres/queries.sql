@@ -4,6 +4,10 @@
 -- name: append
 SELECT * FROM {schema}.append({namespace}, %b, {terms}, {numbers_max}, {records}, %b, {rest})
 
+-- name: append_kept
+SELECT * FROM {schema}.append_kept(
+    {namespace}, %b, {terms}, {numbers_max}, %b::bytea[], %b, %b, %b, %b, %b::bigint, %b::bytea, %b)
+
 -- name: append_many
 SELECT * FROM {schema}.append_many(
     {namespace}, %b, {terms}, {numbers_max}, %b, %b::bigint[], %b::bigint[], %b, %b::bigint[], %b::bigint[])
@@ -20,6 +24,10 @@ SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
+-- name: forget_at
+SELECT known, messages, bytes FROM {schema}.forget_at(
+    {namespace}, %b, %b::bigint, %b, %b::bigint, %b, {terms})
+
 -- name: erase_record
 SELECT known, erased, bytes FROM {schema}.erase_record({namespace}, %b, {terms}, %b::bigint)
 
@@ -27,6 +35,11 @@ SELECT known, erased, bytes FROM {schema}.erase_record({namespace}, %b, {terms},
 SELECT {schema}.put(
     {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
     %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[])
+
+-- name: import_trimmed
+SELECT {schema}.put_trimmed(
+    {namespace}, %b, {terms}, %s, %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bigint,
+    %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint)
 
 -- name: read
 SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
@@ -42,7 +55,8 @@ SELECT seq, record FROM {schema}.read_at(
 
 -- name: stat
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
-       last, last - floor, bytes, ttl_ms, expires_ms
+       last, last - floor, bytes, ttl_ms, expires_ms, {schema}.trimmed(floor, base, cut),
+       {schema}.ms(now()), marks, written_ms
 FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
 
 -- name: names
@@ -58,13 +72,13 @@ WITH s AS MATERIALIZED (
     FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
 )
 SELECT 'session', CASE WHEN state = 'live' AND NOT visible THEN 'expired' ELSE state END::bytea,
-       last, last - floor, bytes, ttl_ms, expires_ms
+       last, last - floor, bytes, ttl_ms, expires_ms, {schema}.trimmed(floor, base, cut)
 FROM s
 UNION ALL
-SELECT 'record', m.record, m.seq, NULL, NULL, NULL, NULL
+SELECT 'record', m.record, m.seq, NULL, NULL, NULL, NULL, NULL
 FROM s JOIN {schema}.messages m ON m.session = s.id AND m.seq > s.floor WHERE s.visible
 UNION ALL
-SELECT 'key', k.digest, k.first, k.last, NULL, NULL, NULL
+SELECT 'key', k.digest, k.first, k.last, NULL, NULL, NULL, NULL
 FROM s JOIN {schema}.keys k ON k.session = s.id
 
 -- name: sweep

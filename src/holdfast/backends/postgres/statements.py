@@ -21,6 +21,7 @@ from holdfast.commands import (
     Facts,
     Forget,
     ImportSession,
+    Keep,
     Names,
     Read,
     Removed,
@@ -109,6 +110,21 @@ class Statements:
         sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
         return Statement(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
 
+    def append_kept(self, one: Append) -> Statement:
+        """An append that cuts off what is not to be kept."""
+        keep = one.keep or Keep(0)
+        rest = (one.key or b"", _or_any(one.expect), one.ttl_ms, keep.floor)
+        return self._write(
+            "append_kept",
+            "append",
+            one.session,
+            list(one.records),
+            _size(one),
+            *rest,
+            keep.seen,
+            keep.marks,
+        )
+
     def rewrite(self, command: Rewrite) -> Statement:
         """See `Rewrite`."""
         rest = (list(command.records), _size(command), _or_any(command.expect), command.ttl_ms)
@@ -116,7 +132,12 @@ class Statements:
 
     def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
-        return self._write("forget", "forget", command.session, *sublogs_of(command.session))
+        memories, summaries = sublogs_of(command.session)
+        if command.lasts is not None:
+            last, beside = command.lasts
+            values = (command.session, last, memories, beside, summaries)
+            return self._write("forget_at", "forget", *values)
+        return self._write("forget", "forget", command.session, memories, summaries)
 
     def erase_record(self, command: EraseRecord) -> Statement:
         """See `EraseRecord`."""
@@ -125,8 +146,9 @@ class Statements:
     def import_session(self, command: ImportSession) -> Statement:
         """See `ImportSession`."""
         facts, rows, keys = command.copy.facts, command.copy.rows, command.copy.keys
+        trimmed = (facts.trimmed,) if facts.trimmed else ()
         return self._write(
-            "import",
+            "import_trimmed" if trimmed else "import",
             "load",
             command.session,
             facts.state.value,
@@ -139,6 +161,7 @@ class Statements:
             [digest for digest, _, _ in keys],
             [first for _, first, _ in keys],
             [last for _, _, last in keys],
+            *trimmed,
         )
 
     def read(self, command: Read) -> Statement:
@@ -276,10 +299,11 @@ def record_removed(rows: Rows) -> Removed:
 
 def page(command: Read, rows: Rows) -> Slice:
     """The first row is the session: its end and its state."""
-    end, state = rows.pop(0)
+    end, about = rows.pop(0)
     if not command.forward:
         rows.reverse()
-    return Slice(SessionState(bytes(state).decode()), end, rows)
+    state, *numbers = bytes(about).decode().split()
+    return Slice(SessionState(state), end, rows, *map(int, numbers))
 
 
 def facts(rows: Rows) -> Facts:
@@ -297,10 +321,17 @@ def _facts(
     size: int,
     ttl_ms: int | None,
     expires_ms: int | None,
+    trimmed: int,
+    now_ms: int = 0,
+    marks: bytes = b"",
+    written_ms: int = 0,
 ) -> Facts:
     if state is not SessionState.LIVE:
         count = size = 0
-    return Facts(state, last, count, size, ttl_ms, expires_ms)
+    if not count:
+        trimmed = 0
+    times = (ttl_ms, expires_ms)
+    return Facts(state, last, count, size, *times, trimmed, now_ms, bytes(marks), written_ms)
 
 
 def copied(rows: Rows) -> Copy:

@@ -20,6 +20,7 @@ from holdfast.commands import (
     check_expect,
     orphaned,
     unfit,
+    written_since,
 )
 from holdfast.errors import Damaged, EngineFull, FormatTooNew, HoldfastError, NotApplied
 from holdfast.model import Durability, SessionState
@@ -100,6 +101,8 @@ def removed(reply: Any, _durability: Durability) -> Removed:
     checked(reply)
     if reply[0] == b"never":
         return Removed(0, 0)
+    if reply[0] == b"written":
+        raise written_since(backend=BACKEND)
     memories = int(reply[3])
     return Removed(int(reply[1]), int(reply[2]), memories=memories, left=(IN_FILES_FOR_NOW,))
 
@@ -125,9 +128,9 @@ def position(reply: Any, _durability: Durability) -> Position:
 
 def page(reply: Any, _durability: Durability) -> Slice:
     """A page of a session."""
-    _, state, end, first, records = checked(reply)
+    _, state, end, first, records, floor, trimmed = checked(reply)
     rows = list(enumerate(records, int(first)))
-    return Slice(SessionState(state.decode()), int(end), rows)
+    return Slice(SessionState(state.decode()), int(end), rows, int(floor), int(trimmed))
 
 
 def newest(reply: Any, limit: int | None) -> Slice:
@@ -135,7 +138,8 @@ def newest(reply: Any, limit: int | None) -> Slice:
     found, records = facts(reply[0], Durability.MEMORY), reply[1]
     if found.state is not SessionState.LIVE:
         return Slice(found.state, 0, ())
-    expected = found.last - int(reply[0][-1])
+    floor = int(reply[0][7])
+    expected = found.last - floor
     if found.expires_ms is not None and expected and not records:
         return Slice(SessionState.EXPIRED, 0, ())  # within the very microsecond between the two
     if found.count != expected:
@@ -143,14 +147,18 @@ def newest(reply: Any, limit: int | None) -> Slice:
     if len(records) != (expected if limit is None else min(limit, expected)):
         raise Damaged("the engine gave fewer records than it has", backend=BACKEND)
     rows = list(enumerate(records, found.last - len(records) + 1))
-    return Slice(found.state, found.last if expected else 0, rows)
+    return Slice(found.state, found.last if expected else 0, rows, floor, found.trimmed)
 
 
 def facts(reply: Any, _durability: Durability) -> Facts:
     """The state of a session."""
-    _, state, last, count, size, ttl_ms, expires_ms, _ = checked(reply)
-    times = [int(one) if one else None for one in (ttl_ms, expires_ms)]
-    return Facts(SessionState(state.decode()), int(last), int(count), int(size), *times)
+    _, state, last, count, size, ttl_ms, expires_ms, _, trimmed, *more = checked(reply)
+    found = Facts(SessionState(state.decode()), int(last), int(count), int(size))
+    found.ttl_ms, found.expires_ms = (int(one) if one else None for one in (ttl_ms, expires_ms))
+    found.trimmed = int(trimmed)
+    if more:
+        found.now_ms, found.marks, found.written_ms = int(more[0]), more[1], int(more[2])
+    return found
 
 
 def copied(reply: Any, durability: Durability) -> Copy:
@@ -160,5 +168,5 @@ def copied(reply: Any, durability: Durability) -> Copy:
     for digest, numbers in zip(used[::2], used[1::2], strict=True):
         begin, end = numbers.split()
         keys.append((digest, int(begin), int(end)))
-    rows = list(enumerate(records, int(state[-1]) + 1))
+    rows = list(enumerate(records, int(state[7]) + 1))
     return Copy(facts(state, durability), rows, sorted(keys))

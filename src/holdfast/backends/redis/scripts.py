@@ -33,7 +33,7 @@ def _load(name: str, *parts: str) -> Script:
     return Script(name, source, digest)
 
 
-APPEND: Final = _load("append", "head", "add")
+APPEND: Final = _load("append", "head", "add", "keep")
 REWRITE: Final = _load("rewrite", "head", "add")
 FORGET: Final = _load("forget", "head")
 ERASE: Final = _load("erase", "head")

@@ -17,6 +17,7 @@ from holdfast.commands import (
     ExportSession,
     Forget,
     ImportSession,
+    Keep,
     Read,
     ReadNumbers,
     Rewrite,
@@ -158,12 +159,19 @@ def _optional(number: int | None) -> bytes:
     return b"" if number is None else b"%d" % number
 
 
+def _keep(keep: Keep | None) -> list[bytes]:
+    if keep is None:
+        return [b"0", b"", b""]
+    return [b"%d" % keep.floor, b"" if keep.seen is None else b"=" + keep.seen, keep.marks]
+
+
 def _append(command: Append, keys: Keys) -> Statement:
+    terms = [_optional(command.expect), b"%d" % command.ttl_ms]
     return Statement(
         command.operation,
         scripts.APPEND,
         keys.session(command.session),
-        [_optional(command.expect), b"%d" % command.ttl_ms, command.key or b"", *command.records],
+        [*terms, command.key or b"", *_keep(command.keep), *command.records],
         lambda reply, durability: replies.written(reply, durability, command),
         writes=True,
         name=command.session,
@@ -178,7 +186,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Statement:
         command.operation,
         scripts.REWRITE,
         keys.session(command.session),
-        [_optional(command.expect), b"%d" % command.ttl_ms, b"", *command.records],
+        [_optional(command.expect), b"%d" % command.ttl_ms, b"", *_keep(None), *command.records],
         lambda reply, durability: replies.written(reply, durability, command),
         writes=True,
         name=command.session,
@@ -189,7 +197,7 @@ def _rewrite(command: Rewrite, keys: Keys) -> Statement:
 
 def _forget(command: Forget, keys: Keys) -> Statement:
     logs = (command.session, *sublogs_of(command.session))
-    args: list[bytes] = []
+    args = [b"%d" % last for last in command.lasts or ()]
     return Statement(
         command.operation,
         scripts.FORGET,
@@ -218,7 +226,7 @@ def _derive(command: Derive, keys: Keys) -> Statement:
         command.operation,
         scripts.DERIVE,
         (*keys.session(sublog), *source[:2]),
-        [b"", b"-1", command.key, command.record, b"%d" % command.source],
+        [b"", b"-1", command.key, *_keep(None), command.record, b"%d" % command.source],
         lambda reply, durability: replies.derived(reply, durability, command),
         writes=True,
         name=sublog,
@@ -282,7 +290,7 @@ def _read(command: Read, keys: Keys) -> Statement:
 
 def _stat(command: StatSession, keys: Keys) -> Statement:
     names = keys.session(command.session)[:WITHOUT_USED]
-    return Statement(command.operation, scripts.STAT, names, (), replies.facts)
+    return Statement(command.operation, scripts.STAT, names, (b"now",), replies.facts)
 
 
 def _export(command: ExportSession, keys: Keys) -> Statement:
@@ -310,7 +318,7 @@ def import_statement(command: ImportSession, keys: Keys, staged: tuple[bytes, by
         [
             *(b"%d" % one for one in (facts.last, floor, sum(len(record) for _, record in rows))),
             *(_optional(facts.ttl_ms), _optional(facts.expires_ms)),
-            *(facts.state.value.encode(), b"%d" % len(command.copy.keys)),
+            *(facts.state.value.encode(), b"%d" % len(command.copy.keys), b"%d" % facts.trimmed),
         ],
         lambda reply, durability: replies.fit(reply, durability)[0],
         writes=True,

@@ -64,7 +64,7 @@ def place(session: int, seq: int) -> int:
 
 
 def index_position(execute: Any, session: int, floor: int) -> Position:
-    """How far the index of a log is. It goes whenever the floor rises, so the floor is its own."""
+    """How far the index of a log is. It goes, or is cut, when the floor rises: the floor is its own."""
     found = execute(SQL["read_position"], (session,)).fetchall()
     for model, upto in found:
         return Position(model, upto, floor)
@@ -101,6 +101,15 @@ def remove_entry(execute: Any, session: int, seq: int) -> None:
     execute(SQL["remove_vectors"], (at, at))
     execute(SQL["remove_sketches"], (at, at))
     execute(SQL["remove_words_of"], (session, seq))
+
+
+def cut(execute: Any, session: int, floor: int) -> None:
+    """Drop what the index has of records up to a number; it stays where it is."""
+    if execute(SQL["read_position"], (session,)).fetchall():
+        bounds = (place(session, 0), place(session, floor))
+        execute(SQL["remove_vectors"], bounds)
+        execute(SQL["remove_sketches"], bounds)
+        execute(SQL["cut_words"], (session, floor))
 
 
 def sweep(connection: apsw.Connection, session: int, entries_max: int) -> bool:

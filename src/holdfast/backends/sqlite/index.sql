@@ -35,6 +35,9 @@ DELETE FROM words WHERE session = ?1
 -- name: remove_words_of
 DELETE FROM words WHERE session = ?1 AND seq = ?2
 
+-- name: cut_words
+DELETE FROM words WHERE session = ?1 AND seq <= ?2
+
 -- name: disown
 -- From now on it counts as no index, and is still known as something to be removed.
 UPDATE followed SET model = '' WHERE session = ?1 RETURNING 1

@@ -16,7 +16,8 @@ from holdfast.backends.sqlite.tables import SQL, Row, Tables
 
 ROWS_MAX: Final = 1024
 BULK_MAX: Final = 32
-_BULK: Final = [SQL["add_message"] + ", (?, ?, ?)" * more for more in range(BULK_MAX)]
+COLUMNS: Final = 4
+_BULK: Final = [SQL["add_message"] + ", (?, ?, ?, ?)" * more for more in range(BULK_MAX)]
 
 
 class Ledger(Tables):
@@ -67,20 +68,27 @@ class Ledger(Tables):
         row = self._rows[name] = super().add_session(name)
         return row
 
-    def add_messages(self, row: Row, records: Sequence[bytes]) -> None:
+    def add_messages(self, row: Row, records: Sequence[bytes], now_ms: int) -> None:
         """Give the next numbers to records; they are written by `flush`."""
         at = place(row.id, row.last)
         for record in records:
             at += 1
-            row.bytes += len(record)
-            self._unwritten += (at, row.bytes, record)
+            row.total += len(record)
+            self._unwritten += (at, row.total, record, now_ms)
         row.last += len(records)
+        row.written_ms = now_ms
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor."""
         self.has_removed = True
         self.flush()
         super().remove_messages(row)
+
+    def trim(self, row: Row, floor: int) -> None:
+        """Delete records up to a number."""
+        self.has_removed = True
+        self.flush()
+        super().trim(row, floor)
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
@@ -106,7 +114,7 @@ class Ledger(Tables):
     def flush(self) -> None:
         """Write what was added, in as few statements as can be."""
         values = self._unwritten
-        for at in range(0, len(values), 3 * BULK_MAX):
-            some = values[at : at + 3 * BULK_MAX]
-            self._execute(_BULK[len(some) // 3 - 1], some)
+        for at in range(0, len(values), COLUMNS * BULK_MAX):
+            some = values[at : at + COLUMNS * BULK_MAX]
+            self._execute(_BULK[len(some) // COLUMNS - 1], some)
         values.clear()

@@ -2,26 +2,32 @@
 
 -- name: read_session
 -- A damaged state, of whatever bytes, is NULL.
-SELECT id, floor, ttl_ms, expires_ms, CASE WHEN state IN ('live', 'expired', 'forgotten') THEN state END
+SELECT id, floor, ttl_ms, expires_ms, CASE WHEN state IN ('live', 'expired', 'forgotten') THEN state END,
+    base, cut, cut_total, marks
 FROM sessions WHERE namespace = ?1 AND name = ?2
 
 -- name: read_newest
 -- Two plain look-ups cost a fifth of one join here.
-SELECT place & 0xffffffff, total FROM messages
+SELECT place & 0xffffffff, total, coalesce(written_ms, 0) FROM messages
 WHERE place > ?1 AND place <= ?2 ORDER BY place DESC LIMIT 1
 
 -- name: add_session
 INSERT INTO sessions (namespace, name) VALUES (?1, ?2) RETURNING id
 
 -- name: save_session
-UPDATE sessions SET floor = ?2, ttl_ms = ?3, expires_ms = ?4, state = ?5 WHERE id = ?1
+UPDATE sessions SET floor = ?2, ttl_ms = ?3, expires_ms = ?4, state = ?5, base = ?6, cut = ?7,
+    cut_total = ?8, marks = ?9
+WHERE id = ?1
 
 -- name: add_message
 -- Repeated for several messages at once, hence no numbers.
-INSERT INTO messages (place, total, record) VALUES (?, ?, ?)
+INSERT INTO messages (place, total, record, written_ms) VALUES (?, ?, ?, ?)
 
 -- name: remove_messages
 DELETE FROM messages WHERE place BETWEEN ?1 AND ?2
+
+-- name: read_total
+SELECT total FROM messages WHERE place = ?1
 
 -- name: newest
 SELECT place & 0xffffffff, record FROM messages

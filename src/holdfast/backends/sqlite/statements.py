@@ -20,6 +20,7 @@ from holdfast.commands import (
     Facts,
     Forget,
     ImportSession,
+    Keep,
     MarkExpired,
     Names,
     Read,
@@ -36,6 +37,7 @@ from holdfast.commands import (
     seen_expired,
     sublogs_of,
     unfit,
+    written_since,
 )
 from holdfast.errors import EngineFull
 from holdfast.model import Durability, SessionState
@@ -68,7 +70,18 @@ def append(ledger: Ledger, command: Append, now_ms: int, durability: Durability)
     written = _add(ledger, row, command, now_ms, durability)
     if command.key is not None:
         ledger.add_key(row, command.key, written.first, written.last)
+    if command.keep is not None:
+        _keep(ledger, row, command.keep, written.first, now_ms)
     return written
+
+
+def _keep(ledger: Ledger, row: Row, keep: Keep, first: int, now_ms: int) -> None:
+    """Cut off what is not to be kept, unless it is gone already."""
+    if row.floor < keep.floor < row.last:
+        ledger.trim(row, keep.floor)
+    if keep.seen is not None:
+        row.marks = keep.mark(row.marks, first, row.last, now_ms)
+    ledger.save(row)
 
 
 def rewrite(ledger: Ledger, command: Rewrite, now_ms: int, durability: Durability) -> Written:
@@ -100,7 +113,7 @@ def _add(
     ledger: Ledger, row: Row, command: Append | Rewrite, now_ms: int, durability: Durability
 ) -> Written:
     first, lived, before_ms = row.last + 1, row.state == "live", row.expires_ms
-    ledger.add_messages(row, command.records)
+    ledger.add_messages(row, command.records, now_ms)
     if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
         row.state = SessionState.LIVE.value
         row.set_ttl(command.ttl_ms, now_ms)
@@ -134,6 +147,11 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, durability: Durability)
 
 def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability) -> Removed:
     """Erase records; the rows stay as tombstones, the keys stay used."""
+    if command.lasts is not None:
+        logs = (command.session, sublogs_of(command.session)[0])
+        rows = [ledger.session(name) for name in logs]
+        if command.lasts != tuple(0 if row is None else row.last for row in rows):
+            raise written_since(backend=BACKEND)
     session = _erase(ledger, command.session, now_ms)
     beside = [_erase(ledger, sublog, now_ms) for sublog in sublogs_of(command.session)]
     known = [facts for facts in (session, *beside) if facts is not None]
@@ -174,17 +192,18 @@ def extend(ledger: Ledger, command: Extend, now_ms: int, _durability: Durability
     row = ledger.session(command.session)
     if row is None or row.end_at(now_ms) < command.upto:
         return Position()
-    if row.floor != command.floor:
+    if not row.floor - row.trimmed <= command.floor <= row.floor:
         return Position()
     if command.from_scratch:
         ledger.remove_entries(row)
     there = ledger.index_position(row)
     if there.upto != command.after or there.model not in {"", command.model}:
         return there
+    entries = [entry for entry in command.entries if entry.seq > row.floor]
     if command.session.startswith(MEMORIES):
-        command = replace(command, entries=ledger.not_erased(row, command.entries))
-    ledger.add_entries(row, command)
-    return Position(command.model, command.upto, row.floor)
+        entries = ledger.not_erased(row, entries)
+    ledger.add_entries(row, replace(command, entries=entries))
+    return Position(command.model, command.upto, command.floor)
 
 
 def index_position(tables: Tables, command: ReadPosition, now_ms: int) -> Position:
@@ -220,12 +239,13 @@ def import_session(
     floor = _checked_floor(command.copy)
     row = ledger.add_session(command.session)
     row.ttl_ms, row.expires_ms, row.state = facts.ttl_ms, facts.expires_ms, facts.state.value
-    row.floor = row.last = floor
+    row.floor = row.last = row.cut = floor
+    row.base = floor - facts.trimmed
     if row.state_at(now_ms) is SessionState.EXPIRED:
         row.last, rows = facts.last, ()
         row.clear(SessionState.EXPIRED)
     ledger.save(row)
-    ledger.add_messages(row, [record for _, record in rows])
+    ledger.add_messages(row, [record for _, record in rows], now_ms)
     for key in command.copy.keys:
         ledger.add_key(row, *key)
     return True
@@ -241,6 +261,8 @@ def _checked_floor(copy: Copy) -> int:
         raise unfit(f"{facts.state.value} with {len(rows)} messages", backend=BACKEND)
     if facts.state is SessionState.FORGOTTEN and (facts.ttl_ms, facts.expires_ms) != (None, None):
         raise unfit("forgotten, with a time to live", backend=BACKEND)
+    if facts.trimmed and not (0 <= facts.trimmed <= floor and rows):
+        raise unfit("more cut off than there was", backend=BACKEND)
     if not all(1 <= first <= last <= facts.last for _, first, last in copy.keys):
         raise unfit("a key of other messages than it has", backend=BACKEND)
     if not _is_time(facts.ttl_ms, 1, limits.TTL_MS_MAX):
@@ -293,7 +315,7 @@ def read(tables: Tables, command: Read, now_ms: int) -> Slice:
             limit=command.limit,
             forward=command.forward,
         )
-    return Slice(row.state_at(now_ms), end, rows)
+    return Slice(row.state_at(now_ms), end, rows, row.floor, row.trimmed)
 
 
 def stat(tables: Tables, command: StatSession, now_ms: int) -> Facts:

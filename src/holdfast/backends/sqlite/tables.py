@@ -15,7 +15,7 @@ from holdfast import limits
 from holdfast.backends.queries import load_queries
 from holdfast.backends.sqlite import index
 from holdfast.backends.sqlite.index import place
-from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts
+from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts, Marks, trimmed_before
 from holdfast.errors import Damaged
 from holdfast.model import SessionState
 from holdfast.recall.index_commands import Candidate, Entry, Extend, Position, Search
@@ -37,8 +37,23 @@ class Row:
     ttl_ms: int | None = None
     expires_ms: int | None = None
     state: str = "live"
+    base: int = 0
+    cut: int = 0
+    cut_total: int = 0
+    marks: Marks = b""
     last: int = 0
-    bytes: int = 0
+    total: int = 0
+    written_ms: int = 0
+
+    @property
+    def trimmed(self) -> int:
+        """How many messages appends have cut off before the first that is there."""
+        return trimmed_before(self.floor, self.base, self.cut)
+
+    @property
+    def bytes(self) -> int:
+        """Of all records above the floor."""
+        return self.total - (self.cut_total if self.cut == self.floor else 0)
 
     def state_at(self, now_ms: int) -> SessionState:
         """Expiry is decided when it is looked at; sweeping only frees the room."""
@@ -62,13 +77,16 @@ class Row:
 
     def clear(self, state: SessionState) -> None:
         """Nothing given so far is visible any more."""
-        self.floor, self.bytes, self.state = self.last, 0, state.value
+        self.floor, self.total, self.state = self.last, 0, state.value
 
     def facts_at(self, now_ms: int) -> Facts:
         """The facts at an instant."""
         state = self.state_at(now_ms)
         count, size = (self.last - self.floor, self.bytes) if state is SessionState.LIVE else (0, 0)
-        return Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms)
+        trimmed = self.trimmed if count else 0
+        facts = Facts(state, self.last, count, size, self.ttl_ms, self.expires_ms, trimmed, now_ms)
+        facts.marks, facts.written_ms = self.marks, self.written_ms
+        return facts
 
 
 def _damaged(name: bytes) -> Damaged:
@@ -92,11 +110,11 @@ class Tables:
         """The row of a session; None if it was never written to."""
         for found in self._execute(SQL["read_session"], (self._namespace, name)):
             row = Row(*found)
-            if found[-1] is None or not isinstance(row.floor, int):
+            if row.state is None or not isinstance(row.floor, int):
                 raise _damaged(name)
             row.last = row.floor
             bounds = (place(row.id, row.floor), place(row.id, limits.NUMBER_MAX))
-            for row.last, row.bytes in self._execute(SQL["read_newest"], bounds):
+            for row.last, row.total, row.written_ms in self._execute(SQL["read_newest"], bounds):
                 pass
             return row
         return None
@@ -109,12 +127,26 @@ class Tables:
     def save(self, row: Row) -> None:
         """Write a row back."""
         columns = (row.id, row.floor, row.ttl_ms, row.expires_ms, row.state)
-        self._execute(SQL["save_session"], columns)
+        cut = (row.base, row.cut, row.cut_total, row.marks)
+        self._execute(SQL["save_session"], (*columns, *cut))
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor, and what the index has of them."""
         self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, row.floor)))
         index.remove(self._execute, row.id)
+
+    def _totals(self, at: int) -> list[Any]:
+        return self._execute(SQL["read_total"], (at,)).fetchall()
+
+    def trim(self, row: Row, floor: int) -> None:
+        """Delete records up to a number above the floor, and what the index has of them."""
+        [(total,)] = self._totals(place(row.id, floor))
+        self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, floor)))
+        index.cut(self._execute, row.id, floor)
+        if not row.trimmed:
+            row.base = row.floor
+        row.floor = row.cut = floor
+        row.cut_total = total
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool
@@ -144,7 +176,7 @@ class Tables:
         more = len(ERASED) - len(record)
         self._execute(SQL["replace_message"], (at, ERASED))
         self._execute(SQL["move_totals"], (at, place(row.id, row.last), more))
-        row.bytes += more
+        row.total += more
         index.remove_entry(self._execute, row.id, seq)
         return len(record)
 

@@ -37,7 +37,10 @@ class Append:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """What one read returned. `cut` means that older messages may stand before the first."""
+    """What one read returned. `cut` means that older messages may stand before the first.
+
+    Or may have stood there: a store that keeps the newest only cuts off whole appends.
+    """
 
     number: int
     inv: int
@@ -50,6 +53,11 @@ class Read:
     """The other read that proves that nothing stood before the first, where the limit hid it."""
     back: frozenset[str] = frozenset()
     """What it shows besides `ids` although a forget took it away: it can stand anywhere."""
+
+    @property
+    def is_window(self) -> bool:
+        """Whether as many were shown as were asked for."""
+        return self.limit is not None and len(self.ids) >= self.limit
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +93,7 @@ def make_case(session: Session, header: Header) -> Case:
     case.appends = appends_of(session)
     case.writer = {message: append for append in case.appends for message in append.ids}
     case.reads = [_read(operation) for operation in session.reads if operation.status == "ok"]
+    _note_cuts(case, header)
     case.forgets = [
         Forget(o.number, o.invoked_ns, o.completed_ns, o.status == "ok")
         for o in session.forgets
@@ -98,17 +107,34 @@ def make_case(session: Session, header: Header) -> Case:
 
 
 def _read(operation: Operation) -> Read:
-    ids, limit = tuple(operation.ids()), operation.limit
-    cut = limit is not None and len(ids) >= limit
-    return Read(
+    read = Read(
         operation.number,
         operation.invoked_ns,
         operation.completed_ns,
-        ids,
-        limit,
-        cut,
-        operation.process,
+        tuple(operation.ids()),
+        operation.limit,
+        cut=False,
+        process=operation.process,
     )
+    read.cut = read.is_window
+    return read
+
+
+def _note_cuts(case: Case, header: Header) -> None:
+    began_ns = min((append.inv for append in case.appends), default=0)
+    for read in case.reads:
+        read.cut = read.cut or may_be_trimmed(len(read.ids), read.comp - began_ns, header)
+
+
+def may_be_trimmed(shown: int, lasted_ns: int, header: Header) -> bool:
+    """Where a store keeps the newest only, a read that shows as many as it keeps may lack older ones.
+
+    One that shows fewer lacks nothing, unless messages may be too old by then.
+    """
+    age_s = header.kept_age_s
+    if age_s is not None and shown and lasted_ns / NS_PER_S + header.clock_error_s >= age_s:
+        return True
+    return header.kept_last is not None and shown >= header.kept_last
 
 
 def appends_of(session: Session) -> list[Append]:

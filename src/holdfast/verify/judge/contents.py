@@ -96,14 +96,17 @@ def _possible(
 
 
 def _check_batches(case: Case, read: Read, first: Mapping[str, Read], found: Findings) -> None:
-    """A batch is shown whole and in one piece; only its beginning may lie before a window."""
+    """A batch is shown whole and in one piece; only its beginning may lie before a window.
+
+    What a store cuts off by itself are whole batches.
+    """
     ids, at = read.ids, 0
     while at < len(ids):
         batch = case.writer[ids[at]]
         size = len(batch.ids)
         if ids[at : at + size] == batch.ids:
             at += size
-        elif at == 0 and read.cut and (skip := _tail_of(batch, ids)):
+        elif at == 0 and read.is_window and (skip := _tail_of(batch, ids)):
             at += skip
         else:
             _report_batch(case, read, batch, first, found)

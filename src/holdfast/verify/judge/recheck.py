@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
-from holdfast.verify.judge.case import NS_PER_S, Append, appends_of, expiries
+from holdfast.verify.judge.case import NS_PER_S, Append, appends_of, expiries, may_be_trimmed
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
@@ -113,8 +113,17 @@ class Recheck:
 
     def _read_step(self, read: Operation, shown: tuple[str, ...], kept: set[str]) -> Step:
         cut = read.limit is not None and len(self._of(read)) >= read.limit
+        cut = cut or self._is_trimmed(read)
         ids = tuple(message for message in shown if message in kept)
         return Step("read", read.invoked_ns, read.completed_ns, must=True, ids=ids, cut=cut)
+
+    def _is_trimmed(self, read: Operation) -> bool:
+        """Whether the store may have cut off what stood before it: whole appends, as it says."""
+        ids = self._of(read)
+        began_ns = min((o.invoked_ns for o in self._session.appends), default=0)
+        if not may_be_trimmed(len(ids), read.completed_ns - began_ns, self._history.header):
+            return False
+        return any(append.ids[0] == ids[0] for append in self._writers.get(ids[0], ()))
 
     def _shown(self, read: Operation, strict: bool) -> tuple[str, ...]:
         ids = self._of(read)

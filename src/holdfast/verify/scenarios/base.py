@@ -219,7 +219,8 @@ class ScenarioContext:
         clients.read_all()
         path = self.folder / f"{scenario.name}.jsonl"
         name = self.about["name"] or self.spec.name
-        clients.write(path, Header(name, claims=self.claimed, **(header or self._lifetime())))
+        about = (header or self._lifetime()) | self.about.get("kept", {})
+        clients.write(path, Header(name, claims=self.claimed, **about))
         history = read_history(path)
         result = judge(history)
         findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]

@@ -113,7 +113,12 @@ class PowerExplore(Scenario):
                     raise VerifyError(f"the run could not be recorded: {clients.trouble[0]}")
                 path = context.folder / f"{self.name}.jsonl"
                 clients.write(
-                    path, Header(context.about["name"] or spec.name, claims=context.claimed)
+                    path,
+                    Header(
+                        context.about["name"] or spec.name,
+                        claims=context.claimed,
+                        **context.about.get("kept", {}),
+                    ),
                 )
             if isinstance(engine, Killable):
                 engine.kill()

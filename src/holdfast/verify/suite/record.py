@@ -104,6 +104,8 @@ def verdict(target: Target, events: Iterable[Event]) -> JudgeResult:
         ttl_s=target.ttl_s if target.claims.of("expiring") is True else None,
         clock_error_s=LATE_S,
         claims=tuple(target.claims.claimed()),
+        kept_last=None if target.retention is None else target.retention.last,
+        kept_age_s=None if target.retention is None else target.retention.age_s,
     )
     ordered = sorted(events, key=lambda event: event.time_ns)
     lines = [header_json(header), *(event_json(event) for event in ordered)]

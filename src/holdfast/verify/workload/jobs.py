@@ -152,6 +152,10 @@ def _about(target: Target) -> dict[str, Any]:
     return {
         "name": target.name,
         "ttl_s": target.ttl_s,
+        "kept": {
+            "kept_last": target.retention and target.retention.last,
+            "kept_age_s": target.retention and target.retention.age_s,
+        },
         "data": None if target.data is None else str(Path(target.data).absolute()),
         "not_claimed": dict(target.claims.not_claimed()),
         "settings": {str(name): str(value) for name, value in target.settings.items()},

@@ -1,9 +1,10 @@
 -- Shared by append and rewrite. ARGV: 1 the session's name, 2 the ticket with which its name was
 -- written to the index ('1' for a new session's, '0' for not at all), 3 expect or '',
--- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6… records.
+-- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6 the number up to which to cut off, 0 for
+-- none, 7 the marks that were seen, after an =, or '', 8 those to come into their place, 9… records.
 -- KEYS: 4 the index of names, where it is on this node.
 
-local FIRST = 6
+local FIRST = 9
 
 -- Why the write must not be made, or nil.
 local function refuse(head)
@@ -74,7 +75,8 @@ local function add(head)
     head.last = head.last + #ARGV - FIRST + 1
     set_ttl(head)
     if head.state == 'live' and head.floor == head.was_floor and not had_exp and not head.exp then
-        redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes))
+        redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes),
+            'written', whole(clock()))
         return first
     end
     if head.state == 'live' and head.exp ~= had_exp then
@@ -82,6 +84,7 @@ local function add(head)
     end
     head.state = 'live'
     write_head(head)
+    redis.call('HSET', KEYS[1], 'written', whole(clock()))
     release_log(head)
     if head.out then
         redis.call('HDEL', KEYS[1], 'out')

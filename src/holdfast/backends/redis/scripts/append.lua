@@ -18,6 +18,7 @@ if head.state ~= 'live' then
     clear(head)
 end
 local first = add(head)
+keep(head, first)
 local numbers = whole(first) .. ' ' .. whole(head.last)
 if ARGV[5] ~= '' then
     redis.call('HSET', KEYS[3], ARGV[5], numbers)

@@ -6,7 +6,8 @@ if head.trouble then
     return head.trouble
 end
 local position, entries, near, words = index_keys()
-if visible_end(head) < tonumber(ARGV[3]) or head.floor ~= tonumber(ARGV[4]) then
+local floor = tonumber(ARGV[4])
+if visible_end(head) < tonumber(ARGV[3]) or floor > head.floor or floor < head.floor - trimmed(head) then
     return { 'position', '', '0', '0' }
 end
 if ARGV[5] == '1' then
@@ -15,6 +16,13 @@ end
 local at = index_at()
 if (tonumber(at[2]) or 0) ~= tonumber(ARGV[2]) or (at[1] or ARGV[1]) ~= ARGV[1] then
     return { 'position', at[1] or '', at[2] or '0', at[3] or '0' }
+end
+
+-- Not what was cut off since it was read.
+for place = #ARGV, 7, -1 do
+    if struct.unpack('<I', ARGV[place]) <= head.floor then
+        table.remove(ARGV, place)
+    end
 end
 
 -- Not what was erased since it was read; only memories can be.
@@ -86,6 +94,6 @@ else
     end
     redis.call('HSET', position, 'count', redis.call('LLEN', entries))
 end
-redis.call('HSET', position, 'model', ARGV[1], 'upto', ARGV[3], 'floor', ARGV[4])
+redis.call('HSET', position, 'model', ARGV[1], 'upto', ARGV[3], 'floor', whole(head.floor))
 release_log(head)
 return { 'position', ARGV[1], ARGV[3], ARGV[4] }

@@ -1,5 +1,6 @@
 -- Erase all records; the head stays as the tombstone, the keys stay used. KEYS: 4 to 6 and 7 to 9
--- are the logs beside the session, which go in the same step.
+-- are the logs beside the session, which go in the same step. ARGV, where given: the last numbers that the
+-- session and its memories must have.
 local heads = {}
 for sublog = 0, 2 do
     for at = 1, 3 do
@@ -10,6 +11,11 @@ for sublog = 0, 2 do
         return heads[sublog].trouble
     end
     heads[sublog].keys = { KEYS[1], KEYS[2], KEYS[3] }
+end
+for sublog = 0, #ARGV - 1 do
+    if heads[sublog].last ~= tonumber(ARGV[sublog + 1]) then
+        return { 'written' }
+    end
 end
 local known, counts, bytes = false, {}, 0
 for sublog = 0, 2 do

@@ -78,6 +78,16 @@ local function read_head()
     return head
 end
 
+-- How many messages appends have cut off before the first that is there: those from base + 1 to cut,
+-- unless the floor has moved since, by a rewrite, a forget or an expiry.
+local function trimmed(head)
+    local kept = redis.call('HMGET', KEYS[1], 'base', 'cut')
+    if kept[2] and tonumber(kept[2]) == head.floor then
+        return head.floor - tonumber(kept[1])
+    end
+    return 0
+end
+
 -- The last visible number, 0 if nothing is.
 local function visible_end(head)
     if head.state == 'live' and head.last > head.floor then

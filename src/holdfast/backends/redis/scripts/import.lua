@@ -1,6 +1,6 @@
 -- Begin a session from what was staged beside it, under its old numbers, in one step.
 -- ARGV: 1 the session's name, 2 whether the index has it, 3 last, 4 floor, 5 bytes, 6 ttl or '',
--- 7 expiry or '', 8 state, 9 how many keys. KEYS: 4 staged records, 5 staged keys, 6 the index, where it is on this node.
+-- 7 expiry or '', 8 state, 9 how many keys, 10 how many were cut off before. KEYS: 4 staged records, 5 staged keys, 6 the index, where it is on this node.
 
 -- Why this is no session, or nil.
 local function unfit(head)
@@ -10,6 +10,10 @@ local function unfit(head)
     local known = head.state == 'live' or head.state == 'expired' or head.state == 'forgotten'
     if not known or head.state ~= 'live' and head.last > head.floor then
         return head.state .. ' with ' .. whole(head.last - head.floor) .. ' messages'
+    end
+    local cut_off = tonumber(ARGV[10])
+    if cut_off ~= 0 and (cut_off < 0 or cut_off > head.floor or head.last == head.floor) then
+        return 'more cut off than there was'
     end
     if head.state == 'forgotten' and (head.ttl or head.exp) then
         return 'forgotten, with a time to live'
@@ -49,6 +53,10 @@ if head.state == 'live' and head.exp and head.exp <= clock() then
     redis.call('UNLINK', KEYS[4])
 end
 write_head(head)
+redis.call('HSET', KEYS[1], 'written', whole(clock()))
+if ARGV[10] ~= '0' and head.state == 'live' then
+    redis.call('HSET', KEYS[1], 'cut', whole(head.floor), 'base', whole(head.floor - tonumber(ARGV[10])))
+end
 redis.call('UNLINK', KEYS[2], KEYS[3])
 if keys > 0 then
     redis.call('RENAME', KEYS[5], KEYS[3])

@@ -6,8 +6,9 @@ if head.trouble then
 end
 local ends_at = visible_end(head)
 if ends_at == 0 then
-    return { 'page', head.state, '0', '0', {} }
+    return { 'page', head.state, '0', '0', {}, '0', '0' }
 end
+local cut_off = whole(trimmed(head))
 local low = math.max(tonumber(ARGV[3]) or 0, head.floor)
 local high = math.min(tonumber(ARGV[2]) or ends_at + 1, ends_at + 1)
 local first, count = low + 1, high - low - 1
@@ -19,8 +20,8 @@ if limit and limit < count then
     count = limit
 end
 if count <= 0 then
-    return { 'page', head.state, whole(ends_at), '0', {} }
+    return { 'page', head.state, whole(ends_at), '0', {}, whole(head.floor), cut_off }
 end
 local from = first - head.floor - 1
 local records = redis.call('LRANGE', KEYS[2], whole(from), whole(from + count - 1))
-return { 'page', head.state, whole(ends_at), whole(first), records }
+return { 'page', head.state, whole(ends_at), whole(first), records, whole(head.floor), cut_off }

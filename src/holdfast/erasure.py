@@ -1,0 +1,216 @@
+"""Forgetting, in both APIs: one session, or all that begin alike or were not written to for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal, overload
+
+from holdfast import limits, operations
+from holdfast.commands import MEMORIES, Facts, Forget, Names, Removed, StatSession, sublogs_of
+from holdfast.errors import Conflict, UsageError
+from holdfast.model import Erased, Forgotten, SessionState
+from holdfast.runner import Index, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any, TypeVar
+
+    R = TypeVar("R")
+
+PAGE: Final = 100
+"""Sessions that are erased between two calls of `progress`."""
+GONE: Final = (SessionState.NEVER, SessionState.FORGOTTEN)
+
+Now = bool | Literal["full"]
+Age = datetime | timedelta | float
+Progress = Callable[[Forgotten], object]
+
+
+class Forgetting:
+    """The part of `Store` that erases."""
+
+    _index: Index | None
+
+    if TYPE_CHECKING:
+
+        def _check_open(self) -> None: ...
+        def _run(self, steps: Steps[R]) -> R: ...
+
+    @overload
+    def forget(self, session: str, *, now: Now = False) -> Erased: ...
+    @overload
+    def forget(
+        self,
+        session: None = None,
+        *,
+        now: Now = False,
+        prefix: str | None = None,
+        older_than: Age | None = None,
+        progress: Progress | None = None,
+    ) -> Forgotten: ...
+    def forget(
+        self,
+        session: str | None = None,
+        *,
+        now: Now = False,
+        prefix: str | None = None,
+        older_than: Age | None = None,
+        progress: Progress | None = None,
+    ) -> Erased | Forgotten:
+        """Erase a session for good, and say how much was erased.
+
+        Nothing brings it back: not a retry of an earlier append, not a late write that
+        expects what was there, not a restart, not an index (forgotten). Numbers go on where
+        they were. A plain append later begins a new session, with nothing of the old in it.
+        What was remembered in this scope, summaries and vectors go with it.
+
+        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
+        them as far as the engine can while others work, in bounded time; `now="full"` also in
+        ways that keep others waiting (PostgreSQL: `VACUUM FULL`).
+
+        Without `session`, every session and scope is erased whose name begins with `prefix`, or those
+        of them to which nothing was written for `older_than` (a timedelta, seconds, or a datetime to
+        name the instant), by the engine's clock. Each is erased by itself, so that a kill leaves each
+        erased or not, and the same call goes on. `progress` is called with the receipt so far, after
+        each page. One that is written to meanwhile is not too old, and stays.
+        """
+        self._check_open()
+        return self._run(
+            _forget(session, now, prefix, older_than, progress, apart=self._index is not None)
+        )
+
+
+class AsyncForgetting:
+    """The same, awaited."""
+
+    _index: Index | None
+
+    if TYPE_CHECKING:
+
+        def _check_open(self) -> None: ...
+        def _run(self, steps: Steps[R]) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    async def forget(self, session: str, *, now: Now = False) -> Erased: ...
+    @overload
+    async def forget(
+        self,
+        session: None = None,
+        *,
+        now: Now = False,
+        prefix: str | None = None,
+        older_than: Age | None = None,
+        progress: Progress | None = None,
+    ) -> Forgotten: ...
+    async def forget(
+        self,
+        session: str | None = None,
+        *,
+        now: Now = False,
+        prefix: str | None = None,
+        older_than: Age | None = None,
+        progress: Progress | None = None,
+    ) -> Erased | Forgotten:
+        """See `Store.forget`."""
+        self._check_open()
+        return await self._run(
+            _forget(session, now, prefix, older_than, progress, apart=self._index is not None)
+        )
+
+
+def _forget(
+    session: str | None,
+    now: Now,
+    prefix: str | None,
+    older_than: Age | None,
+    progress: Progress | None,
+    *,
+    apart: bool,
+) -> Steps[Erased | Forgotten]:
+    many = prefix is not None or older_than is not None
+    if (session is not None) == many:
+        raise UsageError("forget takes a session, or prefix or older_than; nothing was sent")
+    if session is not None:
+        removed = yield from _one(operations.forget(session, now), apart=apart)
+        return operations.erased(session, removed)
+    command = Forget(b"", operations.check_cleaning(now))
+    begin = operations.text_bytes(prefix or "", "prefix", limits.SESSION_BYTES_MAX)
+    _check_age(older_than)
+    receipt = Forgotten()
+    for sublog in (b"", MEMORIES):  # a scope may have memories only
+        after: bytes | None = None
+        while names := (yield Names(sublog + begin, after, PAGE, gone=True)):
+            for name in names:
+                own = replace(command, session=name[len(sublog) :])
+                receipt = yield from _next(receipt, own, older_than, sublog, apart=apart)
+            after = names[-1]
+            if progress is not None:
+                progress(receipt)
+    return receipt
+
+
+def _one(command: Forget, *, apart: bool) -> Steps[Removed]:
+    if apart:
+        from holdfast.recall import memory_operations  # noqa: PLC0415 - it costs an import
+
+        return (yield from memory_operations.forget(command))
+    removed: Removed = yield command
+    return removed
+
+
+def _next(
+    receipt: Forgotten, command: Forget, older_than: Age | None, sublog: bytes, *, apart: bool
+) -> Steps[Forgotten]:
+    """The receipt after one more; one of which nothing is left is only counted."""
+    log: Facts = yield StatSession(command.session)
+    beside: Facts = yield StatSession(sublogs_of(command.session)[0])
+    if sublog and log.state is not SessionState.NEVER:
+        return receipt  # it had its turn
+    there = [facts for facts in (log, beside) if facts.state not in GONE]
+    if not there:
+        return replace(receipt, before=receipt.before + 1)
+    if older_than is not None:
+        if not all(facts.written_ms for facts in there):
+            return replace(receipt, unknown=receipt.unknown + 1)
+        newest_ms = max(facts.written_ms for facts in there) + 1  # that millisecond had begun
+        if newest_ms > _limit_ms(older_than, log.now_ms):
+            return replace(receipt, kept=receipt.kept + 1)
+        command = replace(command, lasts=(log.last, beside.last))
+    try:
+        removed = yield from _one(command, apart=apart)
+    except Conflict:
+        return replace(receipt, kept=receipt.kept + 1)
+    return Forgotten(
+        (*receipt.sessions, *operations.texts([command.session])),
+        receipt.messages + removed.messages,
+        receipt.memories + removed.memories,
+        receipt.bytes + removed.bytes,
+        receipt.before,
+        receipt.kept,
+        receipt.unknown,
+        tuple(dict.fromkeys((*receipt.left, *removed.left))),
+    )
+
+
+def _check_age(older_than: object) -> None:
+    if older_than is None or isinstance(older_than, timedelta):
+        return
+    if isinstance(older_than, datetime):
+        if older_than.tzinfo is None:
+            raise UsageError("older_than must say its time zone; nothing was sent")
+        return
+    number = isinstance(older_than, int | float) and not isinstance(older_than, bool)
+    if not (number and 0 <= older_than <= limits.TTL_S_MAX):  # type: ignore[operator]
+        raise UsageError(
+            f"older_than must be a timedelta, seconds or a datetime, not {older_than!r}; nothing "
+            "was sent"
+        )
+
+
+def _limit_ms(older_than: Age, now_ms: int) -> float:
+    if isinstance(older_than, datetime):
+        return older_than.timestamp() * 1000
+    age_s = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    return now_ms - age_s * 1000
