@@ -53,11 +53,8 @@ class Read:
     """The other read that proves that nothing stood before the first, where the limit hid it."""
     back: frozenset[str] = frozenset()
     """What it shows besides `ids` although a forget took it away: it can stand anywhere."""
-
-    @property
-    def is_window(self) -> bool:
-        """Whether as many were shown as were asked for."""
-        return self.limit is not None and len(self.ids) >= self.limit
+    trimmed: bool = False
+    """It is `cut` by what the store keeps, not by its limit."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,14 +113,15 @@ def _read(operation: Operation) -> Read:
         cut=False,
         process=operation.process,
     )
-    read.cut = read.is_window
+    read.cut = read.limit is not None and len(read.ids) >= read.limit
     return read
 
 
 def _note_cuts(case: Case, header: Header) -> None:
     began_ns = min((append.inv for append in case.appends), default=0)
     for read in case.reads:
-        read.cut = read.cut or may_be_trimmed(len(read.ids), read.comp - began_ns, header)
+        if not read.cut and may_be_trimmed(len(read.ids), read.comp - began_ns, header):
+            read.cut = read.trimmed = True
 
 
 def may_be_trimmed(shown: int, lasted_ns: int, header: Header) -> bool:

@@ -106,7 +106,7 @@ def _check_batches(case: Case, read: Read, first: Mapping[str, Read], found: Fin
         size = len(batch.ids)
         if ids[at : at + size] == batch.ids:
             at += size
-        elif at == 0 and read.is_window and (skip := _tail_of(batch, ids)):
+        elif at == 0 and read.cut and not read.trimmed and (skip := _tail_of(batch, ids)):
             at += skip
         else:
             _report_batch(case, read, batch, first, found)
