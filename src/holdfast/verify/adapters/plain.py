@@ -63,10 +63,16 @@ class Client(Block):
     loop, as in a service; a sync one is called by each thread.
     """
 
-    def __init__(self, target: Target, *, shared: bool = False) -> None:
-        """Open the store; whatever `open()` raises comes through."""
+    def __init__(
+        self, target: Target, *, shared: bool = False, patience_s: float | None = None
+    ) -> None:
+        """Open the store; whatever `open()` raises comes through.
+
+        With `patience_s` a call of an async store that takes longer is cancelled: a `TimeoutError`.
+        """
         self._runner: asyncio.Runner | EventLoopThread | None = None
-        self._shared = shared
+        self._making_runner = threading.Lock()
+        self._shared, self._patience_s = shared, patience_s
         self._thread_safe = target.thread_safe
         self._closed = False
         self._definite = (*target.definite, NotApplied, UsageError)
@@ -183,11 +189,12 @@ class Client(Block):
         """The answer itself; an awaitable is waited for, all of a client on one event loop."""
         if not inspect.isawaitable(answer):
             return answer
-        if self._runner is None:
-            self._runner = EventLoopThread() if self._shared else asyncio.Runner()
+        with self._making_runner:  # a store that all threads share has one event loop
+            if self._runner is None:
+                self._runner = EventLoopThread() if self._shared else asyncio.Runner()
 
         async def wait() -> Any:
-            return await answer
+            return await asyncio.wait_for(answer, self._patience_s)
 
         return self._runner.run(wait())
 
