@@ -8,7 +8,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/bytecode
 
-.PHONY: help setup run test bench torture flakes dist-check lint format docs screenshots pin clean
+.PHONY: help setup run test bench torture flakes mutants dist-check lint format docs screenshots pin clean
 
 help:            ## these lines
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -32,6 +32,9 @@ torture: $(READY) ## the same promises, for as long as you like, the contract on
 
 flakes: $(READY) ## tests that do not end the same each time, in any order, beside load: make flakes N=6 ARGS=tests/redis
 	@$(BIN)/python scripts/flakes.py $(or $(N),4) $(ARGS)
+
+mutants: $(READY) ## the code broken in one small way after another: a test notices each; make mutants ARGS="judge sqlite"
+	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 dist-check: $(READY) ## wheel and sdist, installed with and without each extra; a few minutes
 	@HOLDFAST_TORTURE_MINUTES=1 $(BIN)/python -m pytest tests/packaging tests/torture/test_extras.py $(ARGS)

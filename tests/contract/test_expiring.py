@@ -13,7 +13,8 @@ from tests.contract.harness import AnyStore, Opener, say, texts
 from tests.waiting import wait_until
 
 TTL_S = 0.3
-LATE_S = 2.0
+LATE_S = 0.1
+"""How late the engine's clock may be read; a slow machine only makes a read begin later."""
 
 
 def test_a_session_expires_as_a_whole_and_on_time(store: AnyStore):
@@ -24,13 +25,15 @@ def test_a_session_expires_as_a_whole_and_on_time(store: AnyStore):
     sizes = set()
 
     def gone() -> bool:
-        sizes.add(len(store.history("s")))
-        return 0 in sizes
+        began = time.monotonic()
+        seen = len(store.history("s"))
+        sizes.add(seen)
+        assert not seen or began <= after + TTL_S + LATE_S, "it is shown although its time was over"
+        return seen == 0
 
     wait_until(gone)
-    assert sizes == {0, 6}, "part of a session expired"
+    assert sizes <= {0, 6}, "part of a session expired"
     assert time.monotonic() - before >= TTL_S
-    assert time.monotonic() - after <= TTL_S + LATE_S
     assert store.history("s").state is SessionState.EXPIRED
     assert store.stat("s").state is SessionState.EXPIRED
     assert store.stat("s").count == 0
@@ -102,6 +105,15 @@ def test_an_append_after_expiry_begins_anew_and_the_numbers_go_on(store: AnyStor
     assert ack.first == 3
     assert texts(store.history("s")) == ["new"]
     assert store.append("s", say("old"), key="k").first == 1, "a retry from before adds nothing"
+    assert texts(store.history("s")) == ["new"]
+
+
+def test_what_expired_and_nobody_looked_at_is_gone_when_the_next_message_comes(store: AnyStore):
+    """A read would note that it has expired; here the write itself must see it."""
+    store.append("s", say("old"), ttl_s=0.05)
+    over_s = time.monotonic() + 0.05 + LATE_S
+    wait_until(lambda: time.monotonic() > over_s)
+    assert store.append("s", say("new"), ttl_s=3600).first == 2
     assert texts(store.history("s")) == ["new"]
 
 

@@ -116,6 +116,7 @@ def test_a_mark_stays_in_its_own_module(pytester: pytest.Pytester):
         (f"def {NEWEST}(target):\n    pass", "overridden"),
         (f"del {NEWEST}", "removed"),
         (f"{NEWEST} = pytest.mark.skip(reason='later')({NEWEST})", "skipped"),
+        (f"{NEWEST} = pytest.mark.skipif(True, reason='later')({NEWEST})", "skipped"),
         (f"{NEWEST} = pytest.mark.xfail(reason='flaky')({NEWEST})", "xfail without strict=True"),
         (f"{NEWEST} = pytest.mark.xfail(strict=True)({NEWEST})", "xfail without strict=True"),
     ],

@@ -108,6 +108,31 @@ def test_one_that_was_held_goes_alone_the_next_time():
     assert as_sent(waits) == ["c"]
 
 
+def test_of_two_groups_at_once_no_two_write_to_one_session():
+    group = commit(under_way_max=2, by_session=True)
+    first, other, same, free = write("a"), write("b"), write("a"), write("c")
+    assert group.enter(first)
+    assert group.enter(other)
+    assert not group.enter(same)
+    assert not group.enter(free)
+    group.leave(other)
+    assert as_sent(free) == ["c"], "the other one waits for the session that somebody writes to"
+    assert same.leads is None
+
+
+def test_who_has_gone_before_its_group_begins_is_not_sent():
+    group = commit()
+    running, leader, gone = write(), write(), write()
+    assert group.enter(running)
+    assert not group.enter(leader)
+    assert not group.enter(gone)
+    group.leave(running)
+    gone.abandoned = True  # as an interrupt leaves it: noted, and not yet taken out
+    begun = group.look_after(leader)
+    assert begun is not None
+    assert begun.members == [leader]
+
+
 def test_a_leader_that_was_interrupted_before_it_began_leaves_its_group_to_the_next():
     group = commit()
     running, gone, after = write(), thread_write(), write()

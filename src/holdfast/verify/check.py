@@ -61,6 +61,8 @@ _LATE_S_MIN: Final = 60.0
 """And always so long: on a busy one, to start a few processes can take more than a short time."""
 GRACE_S: Final = 120.0
 """What has begun by then is given so long to end, and is then ended."""
+STUCK_AGAIN_S: Final = 2.0
+"""So long a store that did not work again after one outage is waited for after the next ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +317,10 @@ class _Run:
         self.counts += outcome.counts
         for promise, words in outcome.untried:
             self.left_out.setdefault(promise, []).append(words)
+        if any(finding.evidence.get("stuck") for finding in outcome.findings):
+            # That is known by now, so what is left of the time is for what is not.
+            bounds = self.context.bounds
+            self.context.bounds = replace(bounds, back_s=min(bounds.back_s, STUCK_AGAIN_S))
         found = [finding.verdict for finding in outcome.findings]
         worst = next((v for v in (Verdict.BROKEN, Verdict.UNKNOWN) if v in found), Verdict.KEPT)
         self.watcher.done(scenario.name, str(worst))
@@ -448,6 +454,7 @@ def _bounds(time_s: float) -> Bounds:
         open_s=min(usual.open_s, time_s),
         operation_s=min(usual.operation_s, time_s / 2),
         recover_s=min(usual.recover_s, time_s),
+        back_s=min(usual.back_s, time_s),
         life_s=max(usual.life_s, 2 * time_s),
     )
 

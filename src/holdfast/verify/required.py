@@ -79,9 +79,14 @@ def _below(context: ScenarioContext) -> Iterator[Finding]:
 
 
 def tested_to(context: ScenarioContext, findings: Sequence[Finding]) -> Durability:
-    """What acks have survived here, as far as anything says that they did."""
-    kept = (f for f in findings if f.promise == "durable" and f.verdict is Verdict.KEPT)
-    return max((_survived(context, f.scenario) for f in kept), default=Durability.MEMORY)
+    """What acks have survived here: every fault up to that level that was caused."""
+    durable = [
+        (f.verdict, _survived(context, f.scenario)) for f in findings if f.promise == "durable"
+    ]
+    lost = [level for verdict, level in durable if verdict is Verdict.BROKEN]
+    kept = [level for verdict, level in durable if verdict is Verdict.KEPT]
+    below = [level for level in kept if all(level < taken for taken in lost)]
+    return max(below, default=Durability.MEMORY)
 
 
 def _not_survived(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -45,6 +46,16 @@ class Keyless:
 
     def close(self) -> None:
         self._redis.close()
+
+
+class OneByOne(Keyless):
+    """Sends a batch at once, and each message of it is a command of its own."""
+
+    def append(self, session: str, messages: list[Turn]) -> None:
+        with self._redis.pipeline(transaction=False) as batch:
+            for message in messages:
+                batch.rpush(_name(session), json.dumps(message))
+            batch.execute()
 
 
 class DriverRetries(Keyless):
@@ -141,6 +152,60 @@ class Wire:
         return taken
 
 
+class CancelledInTheMiddle:
+    """All tasks share one connection, one request at a time; a task that is cancelled lets it go.
+
+    The answer that it waited for is then the first that the next one reads, whoever that is.
+    """
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self._place = (place.hostname, place.port, place.password or "")
+        self._one = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def append(self, session: str, messages: list[Turn]) -> None:
+        bodies = [json.dumps(message) for message in messages]
+        await self._call("RPUSH", _name(session), *bodies)
+
+    async def history(self, session: str, limit: int | None) -> list[Turn]:
+        found = await self._call("LRANGE", _name(session), str(-(limit or 0)), "-1")
+        if not isinstance(found, list):
+            raise TypeError(f"a list was asked for, not {found!r}")
+        return Turns(found)
+
+    async def forget(self, session: str) -> None:
+        await self._call("UNLINK", _name(session))
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+
+    async def _call(self, *words: str) -> Any:
+        async with self._one:
+            if self._streams is None:
+                host, port, password = self._place
+                self._streams = await asyncio.open_connection(host, port)
+                await self._ask("AUTH", password)
+            return await self._ask(*words)
+
+    async def _ask(self, *words: str) -> Any:
+        assert self._streams is not None
+        raws = [word.encode() for word in words]
+        parts = [b"$%d\r\n%s\r\n" % (len(raw), raw) for raw in raws]
+        self._streams[1].write(b"*%d\r\n%s" % (len(raws), b"".join(parts)))
+        return await self._reply()
+
+    async def _reply(self) -> Any:
+        assert self._streams is not None
+        line = (await self._streams[0].readuntil(b"\r\n"))[:-2]
+        if line[:1] == b"*":
+            return [await self._reply() for _ in range(int(line[1:]))]
+        if line[:1] == b"$":
+            return (await self._streams[0].readexactly(int(line[1:]) + 2))[:-2]
+        return line
+
+
 def _name(session: str) -> str:
     return f"m:{session.encode('utf-8', 'surrogatepass').hex()}"
 
@@ -154,7 +219,9 @@ def _server(kind: Callable[[str], Any], claims: Claims) -> Callable[[Engine], Ta
 
 
 keyless = _server(Keyless, KEYLESS)
+one_by_one = _server(OneByOne, KEYLESS)
 driver_retries = _server(DriverRetries, KEYLESS)
 swallows = _server(Swallows, KEYLESS)
 notes_key_last = _server(NotesKeyLast, KEEPS)
 reuses_connection = _server(ReusesConnection, KEYLESS)
+cancelled_in_the_middle = _server(CancelledInTheMiddle, KEYLESS)

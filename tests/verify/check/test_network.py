@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import STUCK_AGAIN_S, CheckOptions, check
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import await_true
 from holdfast.verify.result import CheckResult
 from holdfast.verify.scenarios import Scenario
 from holdfast.verify.scenarios.engine_faults import KillEngine, NetworkCut
+from holdfast.verify.scenarios.lost_ack import LostAck
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play
 
@@ -30,6 +31,7 @@ def run(target: str, **asked: Any) -> CheckResult:
         ("driver_retries", "lost-ack", "faithful"),
         ("notes_key_last", "lost-ack", "exactly-once"),
         ("reuses_connection", "pause", "isolated"),
+        ("cancelled_in_the_middle", "pause", "isolated"),
     ],
 )
 def test_a_store_that_mistakes_a_late_or_lost_answer_is_caught(name: str, fault: str, promise: str):
@@ -78,3 +80,28 @@ def test_each_request_of_an_append_loses_its_answer_and_ours_is_written_once(tar
     result = run(target, seed=7, promises=asked, faults=("lost-ack",), require="MEMORY")
     assert result.verdict is Verdict.KEPT, tell(result)
     assert result.faults["lost-ack"].landed >= 4
+
+
+def test_a_store_that_is_stuck_after_one_outage_leaves_the_time_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """That it does not come back is known after the first: no later scenario waits as long."""
+    monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (KillEngine(), NetworkCut()))
+    store = "tests.verify.check.stores:never_reconnects"
+    result = run(store, engine="redis", seed=1, time_s=5, promises=("loud",))
+    assert "does not work again by itself" in result.promises["loud"].because, tell(result)
+    said = result.promises["loud"].evidence["scenarios"]
+    assert said["kill-engine"]["waited_s"] == 5
+    assert said["network-cut"]["waited_s"] == STUCK_AGAIN_S
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("one_by_one", Verdict.BROKEN), ("keyless", Verdict.KEPT)]
+)
+def test_a_request_that_is_cut_in_the_middle_tears_who_sends_a_batch_message_by_message(
+    name: str, verdict: Verdict
+):
+    with start_engine("redis") as engine:
+        played = play(LostAck(), f"{STORES}:{name}", "redis", engine=engine)
+    assert played.of("atomic").verdict is verdict, played.findings
+    assert any("of them went to the engine" in seen for seen in played.tallies["lost-ack"].seen)

@@ -10,7 +10,11 @@ import pytest
 from holdfast.errors import VerifyError
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report.check_terminal import closing_of
+from holdfast.verify.required import tested_to
 from holdfast.verify.result import Finding, combine
+from holdfast.verify.scenarios import ScenarioContext
+from holdfast.verify.spec import TargetSpec
+from holdfast.verify.workload.client_pool import Bounds
 from tests.verify.check.checking import run, tell
 
 BARE = "tests.verify.check.bare_stores"
@@ -109,3 +113,35 @@ def test_a_directory_with_files_in_it_is_not_taken(bare_dir: Path):
         run(f"{BARE}:sound_data", None, **SOON)
     assert (bare_dir / "data" / "mine").read_text() == "stays"
     assert len(list((bare_dir / "data").iterdir())) == 1
+
+
+def durable(scenario: str, verdict: Verdict) -> Finding:
+    return Finding("durable", verdict, "x", scenario)
+
+
+@pytest.mark.parametrize(
+    ("found", "level"),
+    [
+        ({"kill-clients": Verdict.KEPT, "power-cut": Verdict.KEPT}, "DISK"),
+        ({"kill-clients": Verdict.KEPT, "power-cut": Verdict.BROKEN}, "PROCESS"),
+        ({"kill-clients": Verdict.KEPT, "power-cut": Verdict.UNKNOWN}, "PROCESS"),
+        ({"kill-clients": Verdict.BROKEN, "power-cut": Verdict.KEPT}, "MEMORY"),
+        ({"concurrency": Verdict.BROKEN, "power-cut": Verdict.KEPT}, "MEMORY"),
+        ({"power-cut": Verdict.KEPT, "power-explore": Verdict.BROKEN}, "MEMORY"),
+    ],
+)
+def test_what_a_fault_took_was_not_tested_up_to_a_worse_fault(
+    found: dict[str, Verdict], level: str, tmp_path: Path
+):
+    findings = [durable(scenario, verdict) for scenario, verdict in found.items()]
+    context = ScenarioContext(
+        spec=TargetSpec("sqlite:///memory.db"),
+        engine=None,
+        seed=1,
+        folder=tmp_path,
+        bounds=Bounds(),
+        scale=1.0,
+        about={},
+        say=lambda _: None,
+    )
+    assert tested_to(context, findings).name == level

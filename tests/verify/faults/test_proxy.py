@@ -26,6 +26,7 @@ from redis.retry import Retry
 from holdfast.errors import FaultNotProven, UsageError
 from holdfast.verify.engines import Engine
 from holdfast.verify.faults import Proxy
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -136,6 +137,20 @@ def test_a_swallowed_request_is_a_write_that_did_not_happen(
         lost.landed()
         assert engine.get("n") is None
         assert client.incr("n") == 1
+
+
+def test_a_request_cut_in_the_middle_is_done_as_far_as_it_came(
+    proxy: Proxy, redis_server: Engine
+) -> None:
+    with client_of(proxy.url) as client, direct(redis_server) as engine:
+        cut = proxy.swallow_request(match=b"INCR", keep=0.6)
+        with client.pipeline(transaction=False) as both, pytest.raises(redis.ConnectionError):
+            both.incr("n").incr("m").execute()
+        assert "of them went to the engine" in cut.landed().seen
+        wait_until(lambda: engine.get("n") is not None)
+        assert engine.get("m") is None
+    with pytest.raises(UsageError, match="keep"):
+        proxy.swallow_request(keep=1.0)
 
 
 def test_the_match_is_found_across_two_chunks(proxy: Proxy, redis_server: Engine) -> None:

@@ -97,6 +97,18 @@ def test_what_was_appended_once_and_is_shown_twice_counts_whatever_is_claimed() 
     assert unclaimed.promises["exactly-once"] is Verdict.NOT_CLAIMED
 
 
+def test_what_a_read_showed_without_an_ack_and_no_later_one_does_is_lost_in_a_long_session() -> (
+    None
+):
+    """Too long for every order to be tried, so that the rules alone have to know it."""
+    said = [f"m{number}" for number in range(24)]
+    ops = [append(number, 10 * number, 10 * number + 5, name) for number, name in enumerate(said)]
+    shown = [lost_reply(30, 300, "x"), read(31, 310, 320, *said, "x"), read(32, 330, 340, *said)]
+    result = judge(to_history([*ops, *shown]))
+    assert result.promises["durable"] is Verdict.BROKEN
+    assert "x" in {anomaly.message for anomaly in result.roots}
+
+
 def test_no_store_can_decline_to_be_durable() -> None:
     result = judge(to_history([append(1, 1, 2, "a"), read(9, 3, 4)], Header("t", claims=())))
 

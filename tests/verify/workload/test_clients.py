@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -21,7 +22,7 @@ from holdfast.verify.judge import judge
 from holdfast.verify.process_tree import Child, kill_tree
 from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.spec import TargetSpec, view_of
-from holdfast.verify.workload import client_process
+from holdfast.verify.workload import client_pool, client_process
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
@@ -243,3 +244,39 @@ def test_a_client_that_ends_by_itself_while_all_are_killed_is_as_good_as_killed(
     monkeypatch.setattr(client_process, "kill_tree", ends_in_that_instant)
     client_process.kill_all(working)
     assert [client.alive for client in working] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("fails_at_open", "open() raised ConnectionError: nobody is at home"),
+        ("dies_at_open", "(exit 7), and printed nothing"),
+    ],
+)
+def test_why_a_client_ended_is_told_although_it_ended_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, words: str
+):
+    """The first look finds nothing yet; when the next comes, it has said why and is gone."""
+    gone = property(lambda self: self.process.wait(60) is None)
+    monkeypatch.setattr(client_process.ClientProcess, "alive", gone)
+    with start_engine("sqlite") as engine:
+        spec = TargetSpec(f"tests.verify.check.stores:{store}", engine=view_of(engine))
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as clients:
+            assert clients.start() == []
+            assert len(clients.trouble) == 1
+            assert clients.trouble[0].endswith(words)
+
+
+def test_a_machine_that_is_busy_for_ever_is_conceded_five_times_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """However long its clients have waited for a processor, a check ends."""
+    waited = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(client_pool, "waited_for_cpu_s", lambda _: float(next(waited)))
+    with start_engine("sqlite") as engine:
+        spec = TargetSpec("sqlite", engine=view_of(engine))
+        with ClientPool(spec, tmp_path, name="test", seed=1, bounds=BOUNDS) as clients:
+            clients.start()
+            began = time.monotonic()
+            assert not clients.until(lambda: False, within_s=0.05)
+            assert time.monotonic() - began < 30

@@ -68,10 +68,16 @@ class Client(Block):
     loop, as in a service; a sync one is called by each thread.
     """
 
-    def __init__(self, target: Target, *, shared: bool = False) -> None:
-        """Open the store; whatever `open()` raises comes through."""
+    def __init__(
+        self, target: Target, *, shared: bool = False, patience_s: float | None = None
+    ) -> None:
+        """Open the store; whatever `open()` raises comes through.
+
+        With `patience_s` a call of an async store that takes longer is cancelled: a `TimeoutError`.
+        """
         self._runner: asyncio.Runner | EventLoopThread | OneTask | None = None
-        self._shared = shared
+        self._making_runner = threading.Lock()
+        self._shared, self._patience_s = shared, patience_s
         self._thread_safe = target.thread_safe
         self._one_task, self._keeps = target.one_task, target.keeps
         self._ids: dict[str, str] = {}
@@ -213,11 +219,13 @@ class Client(Block):
         """The answer itself; an awaitable is waited for, all of a client on one event loop."""
         if not inspect.isawaitable(answer):
             return answer
-        if self._runner is None:
-            self._runner = self._new_runner()
+        with self._making_runner:  # a store that all threads share has one event loop
+            if self._runner is None:
+                self._runner = self._new_runner()
 
         async def wait() -> Any:
-            return await answer
+            async with asyncio.timeout(self._patience_s):
+                return await answer
 
         return self._runner.run(wait())
 

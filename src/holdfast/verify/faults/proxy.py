@@ -135,9 +135,16 @@ class Proxy(Block):
         """
         return self._lay("swallow_reply", match, passes=passes)
 
-    def swallow_request(self, *, match: bytes | None = None) -> Armed:
-        """Drop the next request and cut: to the client the same "unknown", to the engine nothing."""
-        return self._lay("swallow_request", match)
+    def swallow_request(
+        self, *, match: bytes | None = None, keep: float = 0.0, passes: int = 0
+    ) -> Armed:
+        """Drop the next request and cut: to the client the same "unknown", to the engine nothing.
+
+        With `keep` the engine gets that part of it first, so that it is cut in the middle.
+        """
+        if not 0 <= keep < 1:
+            raise UsageError(f"keep: a part from 0 up to, and without, 1, not {keep!r}")
+        return self._lay("swallow_request", match, passes=passes, keep=keep)
 
     def at_reply(self, act: Callable[[bytes], object], *, match: bytes | None = None) -> Armed:
         """Call `act` with the reply to the next request, before the client gets it; lands once.
@@ -221,10 +228,12 @@ class Proxy(Block):
         match: bytes | None,
         act: Callable[[bytes], object] | None = None,
         passes: int = 0,
+        keep: float = 0.0,
     ) -> Armed:
         if match == b"":
             raise UsageError("match: give at least one byte, or None for any request")
-        trap = Trap(kind=kind, match=match, armed=Armed(_TRAPS[kind]), act=act, passes=passes)
+        armed = Armed(_TRAPS[kind])
+        trap = Trap(kind=kind, match=match, armed=armed, act=act, passes=passes, keep=keep)
         self._call(_now(self._set_trap, trap))
         return trap.armed
 

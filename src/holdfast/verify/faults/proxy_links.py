@@ -73,6 +73,8 @@ class Trap:
     """What to do with the reply in hand, before the client gets it; in a thread of its own."""
     passes: int = 0
     """So many requests go by before it."""
+    keep: float = 0.0
+    """The part of a lost request that still goes to the engine."""
     request_bytes: int = 0
     pipelined: bool = False
     """An earlier request of this client was still unanswered: its reply is dropped as well."""
@@ -236,7 +238,7 @@ class Wire:
                 self.counters.bytes_dropped += len(chunk)
                 continue
             if trap is not None and trap.kind == "swallow_request":
-                self._lose_request(trap, len(chunk))
+                await self._lose_request(trap, engine, chunk)
             link.in_flight = True
             if link.trap is not None:
                 link.trap.request_bytes += len(chunk)
@@ -274,11 +276,15 @@ class Wire:
         trap.pipelined = link.in_flight
         return trap
 
-    def _lose_request(self, trap: Trap, count: int) -> None:
-        self.counters.bytes_dropped += count
+    async def _lose_request(self, trap: Trap, engine: socket.socket, chunk: bytes) -> None:
+        count, kept = len(chunk), round(len(chunk) * trap.keep)
+        if kept:
+            await asyncio.get_running_loop().sock_sendall(engine, chunk[:kept])
+            self.counters.bytes_to_engine += kept
+        self.counters.bytes_dropped += count - kept
         trap.armed.met(
-            f"{count} request bytes came from the client, none of them went to the engine, "
-            "and the connection was cut",
+            f"{count} request bytes came from the client, {kept or 'none'} of them went to the "
+            "engine, and the connection was cut",
             request_bytes=count,
         )
         raise Cut

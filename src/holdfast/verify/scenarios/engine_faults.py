@@ -26,6 +26,8 @@ from holdfast.verify.workload.client_process import ClientProcess
 CLIENTS: Final = 3
 ROUNDS: Final = 2
 PAUSED_S: Final = 0.7
+PATIENCE_S: Final = 0.5
+"""Shorter than a pause, so that requests are cancelled whose answer is still to come."""
 PAUSED_S_MAX: Final = 6.0
 """The last time until a client gives up: most wait for 5 s at most. What it does with the
 connection then, on which an answer is still to come, is the question."""
@@ -61,6 +63,8 @@ class EngineFault(Scenario):
     """Nothing can answer while it is away."""
     rounds = ROUNDS
     clients = CLIENTS
+    patience_s: float | None = None
+    """After so long a request to an async store is cancelled, and its caller asks for something else."""
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours that has the power."""
@@ -76,7 +80,9 @@ class EngineFault(Scenario):
         outages = Outages(self.name, silent=GONE if self.gone else "")
         with context.clients(self) as clients:
             at_once = context.at_once(self.clients)
-            working = context.start_mixed(clients, at_once, shape=context.shape(self.name))
+            working = context.start_mixed(
+                clients, at_once, shape=context.shape(self.name), patience_s=self.patience_s
+            )
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
@@ -168,6 +174,7 @@ class PauseEngine(EngineFault):
     power = Pausable
     verb = "pause"
     kept = "the engine paused under load"
+    patience_s = PATIENCE_S
 
     def strike(
         self, context: ScenarioContext, clients: ClientPool, met: Callable[[], bool]

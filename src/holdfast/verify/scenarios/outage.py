@@ -39,7 +39,7 @@ class Outages:
         """Note a span, and wait until each client was answered again, within its bound."""
         self.spans.append((began_ns, ended_ns))
         mine = list(working)
-        back_s = clients.bounds.recover_s
+        back_s = clients.bounds.back_s
         clients.until(
             lambda: all(c.works_since(ended_ns) or not c.alive for c in mine), within_s=back_s
         )
@@ -61,7 +61,8 @@ class Outages:
             yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
         elif self.stuck:
             words = f"it does not work again by itself: {self.stuck[0]}"
-            yield Finding("loud", Verdict.BROKEN, words, self.scenario, evidence)
+            waited = {"stuck": len(self.stuck), "waited_s": clients.bounds.back_s}
+            yield Finding("loud", Verdict.BROKEN, words, self.scenario, {**evidence, **waited})
         elif clients.trouble:
             yield Finding("loud", Verdict.UNKNOWN, clients.trouble[0], self.scenario, evidence)
         elif clients.missed:

@@ -47,6 +47,8 @@ class Job:
     script: list[dict[str, Any]] = field(default_factory=list)
     at_once: int = 1
     """How many threads, or tasks of an async store, share the one store, each with a plan of its own."""
+    patience_s: float | None = None
+    """A call of an async store that takes longer is cancelled, as a service does."""
     attempts: int = 1
     """How often a read of the script is tried until it is answered."""
     probe: str | None = None
@@ -87,7 +89,8 @@ class Client:
         self.surface = surface if surface is not None or job.lazy else self._open()
 
     def _open(self) -> plain.Client:
-        return plain.Client(self._target, shared=self._job.at_once > 1)
+        shared = self._job.at_once > 1
+        return plain.Client(self._target, shared=shared, patience_s=self._job.patience_s)
 
     def peers(self) -> list[Client]:
         """Those who work at the same time as this one, with the same store."""

@@ -40,6 +40,8 @@ class Bounds:
     open_s: float = 15.0
     operation_s: float = 10.0
     recover_s: float = 20.0
+    back_s: float = 20.0
+    """After an outage a client that was not answered again by then does not come back by itself."""
     life_s: float = 120.0
     """No client lives longer, whatever happens to its parent."""
 
@@ -88,6 +90,7 @@ class ClientPool(Block):
         shape: Shape | None = None,
         scripts: Sequence[Sequence[Step]] = (),
         at_once: int = 1,
+        patience_s: float | None = None,
         attempts: int = 1,
         probe: str | None = None,
         lazy: bool = False,
@@ -103,6 +106,7 @@ class ClientPool(Block):
         job_fields: dict[str, Any] = {
             "shape": None if shape is None else asdict(shape),
             "at_once": at_once,
+            "patience_s": patience_s,
             "attempts": attempts,
             "probe": probe,
             "lazy": lazy,
@@ -288,7 +292,9 @@ class ClientPool(Block):
 
     def _note_death(self, client: ClientProcess) -> None:
         code = client.process.returncode
-        words = f"a client ended by itself (exit {code}): {client.last_words()}"
+        said = client.last_words()
+        printed = f": {said}" if said else ", and printed nothing"
+        words = f"a client ended by itself (exit {code}){printed}"
         if words not in self.trouble:
             self.trouble.append(words)
 
