@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from bench.figure import Figure, side_by_side
 from holdfast.verify import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios import CrashAtLine, crash_at_line
 
@@ -42,7 +43,7 @@ def run() -> Iterator[Figure]:
     """Points per second, and what two new processes for a point would take."""
     crash_at_line.POINTS_MAX = POINTS  # type: ignore[misc]
     clock = Clock()
-    options = check.CheckOptions(faults=("crash-at-line",), promises=("loud",), seed=1)
+    options = CheckOptions(faults=("crash-at-line",), promises=("loud",), seed=1)
     verdict = check.check(options, clock).verdict
     (begin, first), (end, last) = clock.times[0], clock.times[-1]
     point_s = (end - begin) / (last - first)

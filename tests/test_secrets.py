@@ -24,7 +24,7 @@ from holdfast.commands import Settings
 from holdfast.doctor.watching import WatchOptions
 from holdfast.secrets import SecretUrl
 from holdfast.verify.capsule.work import Origin
-from holdfast.verify.check import CheckOptions
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import find_engines
 from holdfast.verify.spec import EngineView, TargetSpec
 

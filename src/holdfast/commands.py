@@ -240,7 +240,6 @@ class Facts:
     trimmed: int = 0
     now_ms: int = field(default=0, compare=False)
     marks: Marks = field(default=b"", compare=False)
-    """See `Keep`."""
     written_ms: int = field(default=0, compare=False)
     """When its newest message was written, by the engine's clock; 0: an earlier release wrote it."""
 

@@ -50,7 +50,7 @@ def topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def faults(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Faults, as `--faults` takes them."""
-    from holdfast.verify.check import FAULTS  # noqa: PLC0415 - see above
+    from holdfast.verify.check_options import FAULTS  # noqa: PLC0415 - see above
 
     del ctx, param
     return _begun((*FAULTS, "none", "all"), incomplete)

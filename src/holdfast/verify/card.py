@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from holdfast.errors import EngineFailed, UsageError, VerifyError
-from holdfast.verify.check import CheckOptions, Watcher, machine
+from holdfast.verify.check import Watcher, machine
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.protocol import Killable, PowerCuttable

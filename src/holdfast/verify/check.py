@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import secrets
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,12 +20,11 @@ from holdfast.errors import (
     HoldfastError,
     UsageError,
     VerifyError,
-    did_you_mean,
 )
 from holdfast.model import Durability
-from holdfast.secrets import SecretUrl
 from holdfast.verify import guest
 from holdfast.verify import spec as names
+from holdfast.verify.check_options import LATE, CheckOptions
 from holdfast.verify.data_link import DataLink
 from holdfast.verify.engines import Engine, start_engine
 from holdfast.verify.engines.configs import CONFIGS
@@ -44,108 +42,17 @@ from holdfast.verify.result import (
 )
 from holdfast.verify.rundir import scratch
 from holdfast.verify.scenarios import SCENARIOS, Outcome, Scenario, ScenarioContext
-from holdfast.verify.scenarios.base import OF_SEVERAL
 from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
 
-TIME_S: Final = 30.0
-FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
-"""The faults that this release can cause, by the names of `--faults`."""
-_TIME_S_MIN: Final = 1.0
-_SCALE_MAX: Final = 20.0
+__all__ = ["GRACE_S", "STUCK_AGAIN_S", "CheckOptions", "Watcher", "check", "machine"]
+
 _SCALE_MIN: Final = 0.1
-_LATE: Final = 4.0
-"""A slow machine may take so many times as long as was meant; what is left then is unknown."""
-_LATE_S_MIN: Final = 60.0
-"""And always so long: on a busy one, to start a few processes can take more than a short time."""
 GRACE_S: Final = 120.0
 """What has begun by then is given so long to end, and is then ended."""
 STUCK_AGAIN_S: Final = 2.0
 """So long a store that did not work again after one outage is waited for after the next ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOptions:
-    """What to check, and how hard."""
-
-    target: str = field(default="sqlite", repr=False)
-    config: str | None = None
-    engine: str | None = None
-    engine_version: str | None = None
-    seed: int = 0
-    faults: tuple[str, ...] = ("all",)
-    promises: tuple[str, ...] = PROMISES
-    time_s: float = TIME_S
-    require: str = ""
-    """The level that every ack is held to; empty is DISK, and REPLICA where there are several engines."""
-    topology: str | None = None
-    """Several engines that are one service, such as `sentinel`, instead of one engine."""
-    all_configs: bool = False
-    """Not one configuration and every promise, but every configuration and `durable`."""
-
-    def __post_init__(self) -> None:
-        if unknown := [p for p in self.promises if p not in PROMISES]:
-            raise UsageError(
-                f"no promise {unknown[0]!r}{did_you_mean(unknown[0], PROMISES)}; there are: {', '.join(PROMISES)}"
-            )
-        if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
-            raise UsageError(
-                f"no fault {wrong[0]!r}{did_you_mean(wrong[0], FAULTS)}; there are: {_known()}"
-            )
-        if self.require and self.require not in Durability.__members__:
-            raise UsageError(
-                f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
-            )
-        if not self.time_s >= _TIME_S_MIN:
-            raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
-
-    @property
-    def required(self) -> Durability:
-        """The level that every ack is held to."""
-        alone = Durability.DISK if self.topology is None else Durability.REPLICA
-        return Durability[self.require] if self.require else alone
-
-    @property
-    def wanted_faults(self) -> tuple[str, ...]:
-        """Those to cause: all that can be on so many engines, or the named ones."""
-        if "all" not in self.faults:
-            return tuple(f for f in self.faults if f != "none")
-        return tuple(f for f in FAULTS if self.topology or f not in OF_SEVERAL)
-
-    @property
-    def limit_s(self) -> float:
-        """After that no scenario begins any more."""
-        return max(_LATE * self.time_s, _LATE_S_MIN)
-
-    @property
-    def scale(self) -> float:
-        """How much of everything: 1 is the usual amount."""
-        return min(self.time_s / TIME_S, _SCALE_MAX)
-
-    @property
-    def shown(self) -> str:
-        """The target, without a password."""
-        return str(SecretUrl(self.target))
-
-    @property
-    def command(self) -> str:
-        """The command that makes the same plan again."""
-        words = ["holdfast", "check", self.shown]
-        for option, value in (
-            ("--config", self.config),
-            ("--engine", self.engine),
-            ("--engine-version", self.engine_version),
-            ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
-            ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
-            ("--topology", self.topology),
-            ("--require", None if self.require in ("", "DISK") else self.require),
-            ("--time", None if self.time_s == TIME_S else f"{self.time_s:g}"),
-            ("--seed", str(self.seed)),
-        ):
-            words += [] if value is None else [option, value]
-        words += ["--all-configs"] if self.all_configs else []
-        return shlex.join(words)
 
 
 class Watcher(Protocol):
@@ -234,7 +141,7 @@ class _Run:
 
     def _keep_pace(self, passed_s: float, left: float) -> None:
         """A slow store, or a busy machine, gets fewer rounds, not fewer scenarios."""
-        room_s = _LATE / 2 * self.options.time_s
+        room_s = LATE / 2 * self.options.time_s
         slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
         self.context.scale = self.options.scale * min(slower, 1.0)
 
@@ -457,7 +364,3 @@ def _bounds(time_s: float) -> Bounds:
         back_s=min(usual.back_s, time_s),
         life_s=max(usual.life_s, 2 * time_s),
     )
-
-
-def _known() -> str:
-    return ", ".join((*FAULTS, "none", "all"))

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import UsageError
-from holdfast.verify.check import TIME_S, CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import TIME_S, CheckOptions
 from holdfast.verify.result import CheckResult
 from holdfast.verify.story import story
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.model import Durability
 from holdfast.verify.card import subjects_of
-from holdfast.verify.check import CheckOptions
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report import html
 from holdfast.verify.report.card_terminal import amounts, bar

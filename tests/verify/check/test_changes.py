@@ -8,7 +8,8 @@ import pytest
 
 from holdfast import codec, connect
 from holdfast.model import Durability
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.judge import Verdict

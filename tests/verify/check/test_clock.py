@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios.moved_clock import ClockDrift, ClockExpiry
 from tests.verify.check.checking import Notes, tell

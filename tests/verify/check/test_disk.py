@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import start_engine
 from holdfast.verify.history import Event, Header, write_history
 from holdfast.verify.judge import Verdict

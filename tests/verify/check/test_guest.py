@@ -12,7 +12,8 @@ import redis
 
 import holdfast
 from holdfast.errors import EngineMissing, UsageError, VerifyError
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import start_engine
 from holdfast.verify.engines.url_place import PERMIT_VARIABLE
 from holdfast.verify.guest import move_in

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.linux import all_processes, environment
 from holdfast.verify import Claims, NotClaimed, Target
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import Engine
 from tests.verify.check.checking import Notes
 from tests.verify.check.stores import Sound

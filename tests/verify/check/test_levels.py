@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.verify.check import CheckOptions
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from tests.verify.check.checking import run, tell
 

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.verify import Target
 from holdfast.verify.adapters import plain
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
 from holdfast.verify.scenarios.power import why_not

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast.verify.check import STUCK_AGAIN_S, CheckOptions, check
+from holdfast.verify.check import STUCK_AGAIN_S, check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import await_true

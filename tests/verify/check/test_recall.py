@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.verify.adapters import plain
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import Engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import VerifyError
 from holdfast.verify import reproduce
-from holdfast.verify.check import CheckOptions
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
 

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import UsageError, VerifyError
-from holdfast.verify.check import CheckOptions
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.faults import tree
 from holdfast.verify.judge import Verdict
 from holdfast.verify.spec import kind_of

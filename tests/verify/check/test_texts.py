@@ -12,7 +12,8 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.verify import Target
 from holdfast.verify.adapters.plain import Client
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from tests.verify.check.checking import Notes
 from tests.verify.check.text_stores import DECLINED, ForOneTask, Texts
 

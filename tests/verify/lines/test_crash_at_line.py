@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, Finding, combine
 from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine

@@ -13,7 +13,8 @@ from holdfast.cli import main
 from holdfast.errors import UsageError
 from holdfast.model import Durability
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.check import CheckOptions, check
+from holdfast.verify.check import check
+from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.engines import Reshardable, Topology, start_engine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import await_true
