@@ -44,27 +44,43 @@ class LostUpdate(RedisStore):
 
 
 class AckFromBackgroundThread(RedisStore):
-    """Writing happens in a thread of its own, so that the answer is not held up."""
+    """Writing happens in a thread of its own, a lot at once, so that the answer is not held up."""
 
     promise: ClassVar = "durable"
     caught_by: ClassVar = ("test_messages_survive_sigkill_of_their_writers",)
+    BATCHES = 500
 
     def __init__(self, engine: Any, ttl_s: float | None = None) -> None:
         super().__init__(engine, ttl_s)
-        self.waiting: queue.Queue[tuple[str, list[Turn]] | None] = queue.Queue()
-        self.thread = threading.Thread(target=self.write, daemon=True)
-        self.thread.start()
+        self.waiting: queue.Queue[tuple[str, list[Turn]] | threading.Event] = queue.Queue()
+        threading.Thread(target=self.write, daemon=True).start()
 
     def append(self, session: str, messages: list[Turn]) -> None:
         self.waiting.put((session, messages))
 
+    def history(self, session: str, limit: int | None = None) -> list[Turn]:
+        self.flush()
+        return super().history(session, limit)
+
+    def flush(self) -> None:
+        written = threading.Event()
+        self.waiting.put(written)
+        written.wait(10)
+
     def write(self) -> None:
-        while (item := self.waiting.get()) is not None:
-            super().append(*item)
+        held: list[tuple[str, list[Turn]]] = []
+        while True:
+            item = self.waiting.get()
+            held += [] if isinstance(item, threading.Event) else [item]
+            if isinstance(item, threading.Event) or len(held) == self.BATCHES:
+                for each in held:
+                    super().append(*each)
+                held = []
+            if isinstance(item, threading.Event):
+                item.set()
 
     def close(self) -> None:
-        self.waiting.put(None)
-        self.thread.join(10)
+        self.flush()
         super().close()
 
 
