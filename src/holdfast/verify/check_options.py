@@ -36,8 +36,8 @@ class CheckOptions:
     faults: tuple[str, ...] = ("all",)
     promises: tuple[str, ...] = PROMISES
     time_s: float = TIME_S
-    require: str = ""
-    """The level that every ack is held to; empty is DISK, and REPLICA where there are several engines."""
+    require: str | None = None
+    """The level that every ack is held to; None is DISK, and REPLICA where there are several engines."""
     topology: str | None = None
     """Several engines that are one service, such as `sentinel`, instead of one engine."""
     all_configs: bool = False
@@ -52,7 +52,7 @@ class CheckOptions:
             raise UsageError(
                 f"no fault {wrong[0]!r}{did_you_mean(wrong[0], FAULTS)}; there are: {_known()}"
             )
-        if self.require and self.require not in Durability.__members__:
+        if self.require is not None and self.require not in Durability.__members__:
             raise UsageError(
                 f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
             )
@@ -62,7 +62,7 @@ class CheckOptions:
     @property
     def required(self) -> Durability:
         """The level that every ack is held to."""
-        return Durability[self.require] if self.require else _required(self.topology)
+        return _required(self.topology) if self.require is None else Durability[self.require]
 
     @property
     def wanted_faults(self) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ VISIT_S: Final = 2.0
 NAMED_ACKS: Final = 300
 NAMED_STATES: Final = 300
 NAMED_VISIT_S: Final = 20.0
+STATES_MIN: Final = 8
+"""So many are visited even if the time is over: on a busy machine two seconds are one or two."""
 _ROUND: Final = 4
 """States of one pass over the recording, in the order of time: the time may be over after the first."""
 
@@ -194,7 +196,7 @@ class Tour:
         self._room = threading.BoundedSemaphore(2 * self._cores)
 
     def visit(self, states: int, deadline: float) -> None:
-        """Visit so many, or fewer if the time is over before."""
+        """Visit so many, or fewer, but some, if the time is over before."""
         began = time.monotonic()
         plan = choose(
             self._story.recording.operations, self._story.acks_ns(), seed=self._context.seed
@@ -206,7 +208,7 @@ class Tour:
                 timeout_s = self._context.bounds.recover_s
                 visitor = stack.enter_context(Visitor(self._story, folder, timeout_s=timeout_s))
                 self._visitors.put(visitor)
-            while (some := list(islice(wanted, _ROUND))) and time.monotonic() < deadline:
+            while not self._is_over(deadline) and (some := list(islice(wanted, _ROUND))):
                 self._round(sorted(some), pool, deadline)
         self.took_s = time.monotonic() - began
 
@@ -216,7 +218,7 @@ class Tour:
         disk = story.recording.disk()
         operations = story.recording.operations
         for number, instant in enumerate(instants):
-            if time.monotonic() > deadline:
+            if self._is_over(deadline, under_way=len(futures)):
                 break
             ended = bisect.bisect_right(operations, instant.at_ns, key=lambda each: each.at_ns)
             disk.take(operations[done:ended])
@@ -233,6 +235,9 @@ class Tour:
             self.visited.append(found)
             self._context.landed(FAULT, self._words(found), in_flight=len(found.promised.in_flight))
         self._context.say(f"{self._scenario.about}: {len(self.visited)}")
+
+    def _is_over(self, deadline: float, under_way: int = 0) -> bool:
+        return time.monotonic() > deadline and len(self.visited) + under_way >= STATES_MIN
 
     def _one(self, instant: Instant, crash: Crash, state: Path) -> Visited:
         promised = self._story.until(instant.at_ns)
