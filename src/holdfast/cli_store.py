@@ -134,17 +134,17 @@ def _since(older_than: timedelta | None) -> str:
 @click.command(cls=PrintingCommand)
 @store_option
 @json_option
-def compact(url: str, *, json_to: Path | None) -> None:
+def compact(url: SecretUrl, *, json_to: Path | None) -> None:
     """Give the room of what was removed back to the disk (SQLite; nobody may have it open)."""
-    url, _ = log_and_index(url, None)
-    if not url.startswith("sqlite:"):
+    log, _ = log_and_index(url.reveal(), None)
+    if not log.startswith("sqlite:"):
         raise click.UsageError(
             "only the file of a SQLite store is compacted: Redis frees memory by itself, and "
             "PostgreSQL with VACUUM (holdfast forget --full runs one)"
         )
     from holdfast.backends.sqlite import address, compacting  # noqa: PLC0415 - loads when used
 
-    terminal.show_compacted(*compacting.compact(address.path_of(url)), json_to)
+    terminal.show_compacted(*compacting.compact(address.path_of(log)), json_to)
 
 
 @click.command(cls=PrintingCommand)
