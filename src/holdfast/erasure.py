@@ -195,14 +195,15 @@ def _next(
 
 
 def _check_age(older_than: object) -> None:
-    if older_than is None or isinstance(older_than, timedelta):
+    if older_than is None:
         return
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
             raise UsageError("older_than must say its time zone; nothing was sent")
         return
-    number = isinstance(older_than, int | float) and not isinstance(older_than, bool)
-    if not (number and 0 <= older_than <= limits.TTL_S_MAX):  # type: ignore[operator]
+    age_s = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    number = isinstance(age_s, int | float) and not isinstance(age_s, bool)
+    if not (number and 0 <= age_s <= limits.TTL_S_MAX):  # type: ignore[operator]
         raise UsageError(
             f"older_than must be a timedelta, seconds or a datetime, not {older_than!r}; nothing "
             "was sent"

@@ -63,9 +63,11 @@ class Outlines:
         gone = cut_upto(lines, added, retention, marks, facts.now_ms)
         floor = lines[gone - 1].seq if gone else facts.floor
         keep = Keep(floor if gone else 0)
-        if retention.age_s is not None or marks or any(line.begins for line in added[1:]):
+        kept = [*lines[gone:], *added]
+        own = (added[0].seq, added[-1].seq)
+        if retention.age_s is not None or marks or is_whole(*own, turns_of(kept), retention):
             keep.seen = facts.marks
-            keep.marks = thinned(marks, [*lines[gone:], *added], floor, retention.age_s)
+            keep.marks = thinned(marks, kept, floor, retention)
         written: Written = yield replace(command, keep=keep)
         if not written.repeated and written.first == facts.last + 1:
             lines += added
@@ -120,7 +122,8 @@ def cut_upto(
     """How many of the lines go. What is being added stays, and no append is cut in two.
 
     Where no turn begins for long (an agent at work), it may be cut within a turn, and where a call
-    never gets its result, behind that: otherwise a session would grow without end.
+    never gets its result, behind that; within an append only where calls and appends overlap all the
+    way: otherwise a session would grow without end.
     """
     wanted = overdue = 0
     if retention.last is not None:
@@ -134,28 +137,38 @@ def cut_upto(
     if wanted <= 0:
         return 0
     every = [*lines, *added]
-    tied, waiting = _ties(every, marks)
-    apart = [at for at in range(wanted, 0, -1) if not tied[at] and not every[at].results]
+    pairs, waiting = _calls(every)
+    parted = _within(every, pairs)
+    halved = _within(
+        every, [(mark.first - every[0].seq, mark.last - every[0].seq) for mark in marks]
+    )
+    places = [at for at in range(len(lines), 0, -1) if not parted[at] and not every[at].results]
+    apart = [at for at in places if not halved[at]] or places
     closed = [at for at in apart if not waiting[at]]
-    begun = [at for at in closed if every[at].begins]
+    begun = [at for at in closed if every[at].begins and not halved[at]]
     ways = [begun, closed, apart] if overdue > 0 else [begun]
-    return next((way[0] for way in ways if way), 0)
+    return next((at for way in ways for at in way if at <= wanted), 0)
 
 
-def _ties(lines: Sequence[Line], marks: Sequence[Mark]) -> tuple[list[bool], list[bool]]:
-    """For each place: whether a cut before it parts what belongs together; or leaves a call open."""
-    steps = [0] * (len(lines) + 1)
-    base = lines[0].seq
+def _calls(lines: Sequence[Line]) -> tuple[list[tuple[int, int]], list[bool]]:
+    """The places of each call and its result; and for each place, whether a call before it is open."""
     calls: dict[str, int] = {}
-    pairs = [(max(mark.first - base, 0), mark.last - base) for mark in marks if mark.last > base]
+    pairs: list[tuple[int, int]] = []
     for at, line in enumerate(lines):
         pairs += [(calls.pop(result), at) for result in line.results if result in calls]
         calls |= dict.fromkeys(line.calls, at)
-    for first, last in pairs:
-        steps[min(first + 1, len(lines))] += 1
-        steps[min(last + 1, len(lines))] -= 1
     opened = min(calls.values(), default=len(lines))
-    return [depth > 0 for depth in accumulate(steps)], [at > opened for at in range(len(lines))]
+    return pairs, [at > opened for at in range(len(lines))]
+
+
+def _within(lines: Sequence[Line], spans: Sequence[tuple[int, int]]) -> list[bool]:
+    """For each place, whether a cut before it parts the two ends of a span."""
+    steps = [0] * (len(lines) + 1)
+    for first, last in spans:
+        if last > 0:
+            steps[min(max(first, 0) + 1, len(lines))] += 1
+            steps[min(last + 1, len(lines))] -= 1
+    return [depth > 0 for depth in accumulate(steps)]
 
 
 def _written_by(lines: Sequence[Line], marks: Sequence[Mark], time_ms: float) -> int:
@@ -164,18 +177,34 @@ def _written_by(lines: Sequence[Line], marks: Sequence[Mark], time_ms: float) ->
     return sum(line.seq <= number for line in lines)
 
 
-def thinned(marks: Sequence[Mark], lines: Sequence[Line], floor: int, age_s: float | None) -> bytes:
-    """The marks that are still needed: of appends with several turns, and some that tell an age.
+def turns_of(lines: Sequence[Line]) -> list[int]:
+    """The numbers with which turns begin; what is left of one is the first."""
+    return [line.seq for at, line in enumerate(lines) if line.begins or not at]
+
+
+def is_whole(first: int, last: int, turns: Sequence[int], retention: Retention) -> bool:
+    """Whether a cut might fall into an append: a turn begins in it, or its turn is longer than is kept."""
+    if first == last:
+        return False
+    at = bisect_right(turns, first)
+    is_long = retention.last is not None and at > 0 and last - turns[at - 1] >= retention.last
+    return is_long or at < bisect_right(turns, last)
+
+
+def thinned(
+    marks: Sequence[Mark], lines: Sequence[Line], floor: int, retention: Retention
+) -> bytes:
+    """The marks that are still needed: of appends that are whole, and some that tell an age.
 
     Those are not closer than a sixteenth of the age; the newest is exact.
     """
-    begun = [line.seq for line in lines if line.begins]
+    turns, age_s = turns_of(lines), retention.age_s
     apart_ms = 0.0 if age_s is None else age_s * 1000 / MARKS_MAX
     kept: list[tuple[Mark, bool]] = []
     for mark in marks:
         if mark.last <= floor:
             continue
-        ties = bisect_right(begun, mark.last) > bisect_right(begun, mark.first)
+        ties = is_whole(mark.first, mark.last, turns, retention)
         if len(kept) > 1 and not kept[-1][1] and mark.time_ms - kept[-2][0].time_ms < apart_ms:
             kept.pop()
         if ties or age_s is not None:

@@ -117,7 +117,7 @@ def test_pages_report_progress_and_a_call_that_was_broken_off_goes_on(
     "wrong",
     [{}, {"session": "s", "prefix": ""}, {"session": "s", "older_than": 1}, {"prefix": 5},
      {"older_than": -1}, {"older_than": "1d"}, {"older_than": True}, {"prefix": "", "now": "soon"},
-     {"older_than": datetime(2026, 1, 1)}],  # noqa: DTZ001 - that is the mistake
+     {"older_than": timedelta(seconds=-1)}, {"older_than": datetime(2026, 1, 1)}],  # noqa: DTZ001 - that is the mistake
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(store: AnyStore, wrong: dict[str, Any]):
     store.append("s", say("stays"))

@@ -100,6 +100,35 @@ def test_no_append_is_cut_in_two(open_store: Opener):
     assert texts(store.history("s")) == ["f", "g", "h"], "f and g were appended together"
 
 
+def test_no_append_is_cut_in_two_where_no_turn_begins(open_store: Opener):
+    def answers(number: int, count: int) -> list[Message]:
+        return [Message("assistant", f"{number}.{at}") for at in range(count)]
+
+    store = open_store(retention=Retention(last=2))
+    store.append("one turn", [say("q"), *answers(1, 5)])
+    store.append("one turn", answers(2, 1))
+    assert len(store.history("one turn")) == 7
+    store.append("one turn", answers(3, 1))
+    assert texts(store.history("one turn")) == ["2.0", "3.0"]
+    for number in range(20):
+        store.append("loop", answers(number, 3))
+        again = open_store(retention=Retention(last=2)) if number == 9 else store
+        again.append("loop", answers(100 + number, 2))
+        assert str(texts(store.history("loop"))[0]).endswith(".0")
+        assert len(store.history("loop")) <= 2 * 3 + 2
+
+
+def test_appends_and_calls_that_overlap_all_the_way_do_not_grow_for_ever(open_store: Opener):
+    store = open_store(retention=Retention(last=4))
+    for number in range(20):
+        store.append("agent", [result(f"{number}"), call(f"{number + 1}")])
+        store.append("asked", [result(f"{number}"), say("and?"), call(f"{number + 1}")])
+    for session in ("agent", "asked"):
+        assert 4 <= len(store.history(session)) <= 2 * 4 + 3
+        calls_open = open_calls(store.history(session))
+        assert len(calls_open) == 1
+
+
 def test_a_session_with_neither_users_nor_results_does_not_grow_for_ever(open_store: Opener):
     store = open_store(retention=Retention(last=4))
     for number in range(30):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused
+from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused, Retention
 from holdfast.verify.engines import start_engine
 from tests.contract.harness import say, texts
 from tests.postgres.failovers import failover_under_load, patroni_is_here
@@ -133,9 +133,12 @@ def test_the_store_finds_the_new_primary_by_itself(topology: Any, session: str):
         assert texts(store.history(session)) == ["before", "after"]
 
 
-def test_an_append_under_way_in_a_failover_is_repeated_by_its_key(topology: Any, session: str):
+@pytest.mark.parametrize("retention", [None, Retention(last=2)], ids=["all", "retention"])
+def test_an_append_under_way_in_a_failover_is_repeated_by_its_key(
+    topology: Any, session: str, retention: Retention | None
+):
     """Held on the old primary when that is killed: its outcome is unknown to everybody."""
-    with holdfast.connect(topology.url, require=REPLICA) as store:
+    with holdfast.connect(topology.url, require=REPLICA, retention=retention) as store:
         store.append(session, say("before"))
         old = topology.primary()
         topology.partition(old)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast import EngineUnreachable, FormatTooNew, Refused, UsageError, codec
+from holdfast import EngineUnreachable, FormatTooNew, Refused, Retention, UsageError, codec
 from holdfast.backends.postgres.migration import MIGRATIONS, SCHEMA_VERSION
 from holdfast.backends.postgres.statements import in_schema
 from holdfast.verify.engines.postgres import PostgresEngine
@@ -209,6 +209,23 @@ def test_an_owner_without_superuser_rights_brings_a_schema_of_any_name_up_to_dat
         assert store.append("s", say("x")).first == 1
     versions = admin.execute("SELECT max(version) FROM other.holdfast_schema").fetchone()
     assert versions == (SCHEMA_VERSION,)
+
+
+def test_a_client_of_an_earlier_release_that_is_at_work_reads_as_it_did(
+    postgres_engine: PostgresEngine, connect: OpenStore, admin: psycopg.Connection
+):
+    """By `read`: a state and nothing else in the first row, up to schema 7."""
+    store = connect(postgres_engine, retention=Retention(last=2))
+    for text in ("1", "2 live", "3"):
+        store.append("s", say(text))
+    ask = "SELECT * FROM holdfast.read(convert_to('default', 'UTF8'), %s, %s, NULL, NULL, %s, 0)"
+    for after, forward, numbers in ((None, False, [3, 2]), (1, True, [2, 3])):
+        end, *rows = admin.execute(ask, (b"s", after, forward)).fetchall()
+        assert end == (3, b"live")
+        assert [(number, codec.decode(record).content) for number, record in rows] == [
+            (number, {2: "2 live", 3: "3"}[number]) for number in numbers
+        ]
+    assert admin.execute(ask, (b"never", None, False)).fetchall() == [(0, b"never")]
 
 
 def test_a_standby_is_no_primary(postgres_engine: PostgresEngine, connect: OpenStore):

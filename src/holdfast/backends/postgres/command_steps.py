@@ -111,9 +111,9 @@ class CommandSteps:
         if isinstance(command, Read):
             return self._read(command)
         if isinstance(command, Append):
-            return self._write(command, self._statements.append_kept(command))
+            return self._append_kept(command)
         if isinstance(command, Rewrite):
-            return self._write(command, self._statements.rewrite(command))
+            return self._rewrite(command)
         if isinstance(command, Forget):
             return self._forget(command)
         if isinstance(command, ImportSession):
@@ -151,6 +151,12 @@ class CommandSteps:
                     self._replicas.look_again()
                     yield Rest(FAILOVER_REST_S)
 
+    def _append_kept(self, command: Append) -> Steps[Any]:
+        """One that cuts off goes alone, and is repeated as any other."""
+        write = Write(command, command.session)
+        yield from self.append((write,))
+        return write.result()
+
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
         """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
         statement = self._statements.append([write.payload for write in group])
@@ -177,7 +183,8 @@ class CommandSteps:
         for write in group:
             yield from self.append((write,))
 
-    def _write(self, command: Append | Rewrite, statement: Statement) -> Steps[Written]:
+    def _rewrite(self, command: Rewrite) -> Steps[Written]:
+        statement = self._statements.rewrite(command)
         [row] = yield from _ask(PRIMARY, statement)
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):

@@ -42,11 +42,11 @@ SELECT {schema}.put_trimmed(
     %b::bytea[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint)
 
 -- name: read
-SELECT seq, record FROM {schema}.read({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
+SELECT seq, record FROM {schema}.page({namespace}, %b, %b::bigint, %b::bigint, %b::bigint, %b, 0)
 
 -- name: read_at
 -- A replica on another timeline may be beyond the place without having what is there.
-SELECT seq, record FROM {schema}.read_at(
+SELECT seq, record FROM {schema}.page_at(
     CASE WHEN %b::bigint = (
         SELECT greatest(c.timeline_id, r.min_recovery_end_timeline, (SELECT received_tli FROM pg_stat_wal_receiver))
         FROM pg_control_checkpoint() c, pg_control_recovery() r)

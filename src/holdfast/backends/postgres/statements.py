@@ -103,6 +103,8 @@ class Statements:
 
     def _append_one(self, one: Append) -> Statement:
         """What is most often left out is not sent: each value costs the driver some time."""
+        if one.keep is not None:
+            return self._append_kept(one, one.keep)
         is_plain = one.key is None and one.expect is None and one.ttl_ms == TTL_KEEP
         rest = () if is_plain else (one.key or b"", _or_any(one.expect), one.ttl_ms)
         count = len(one.records)
@@ -110,9 +112,7 @@ class Statements:
         sql = (self._plain if is_plain else self._full)[count if count <= SPELT_OUT_MAX else 0]
         return Statement(sql, (one.session, *records, _size(one), *rest), "append", writes=True)
 
-    def append_kept(self, one: Append) -> Statement:
-        """An append that cuts off what is not to be kept."""
-        keep = one.keep or Keep(0)
+    def _append_kept(self, one: Append, keep: Keep) -> Statement:
         rest = (one.key or b"", _or_any(one.expect), one.ttl_ms, keep.floor)
         return self._write(
             "append_kept",

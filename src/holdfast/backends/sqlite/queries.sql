@@ -27,7 +27,7 @@ INSERT INTO messages (place, total, record, written_ms) VALUES (?, ?, ?, ?)
 DELETE FROM messages WHERE place BETWEEN ?1 AND ?2
 
 -- name: read_total
-SELECT total FROM messages WHERE place = ?1
+SELECT total FROM messages WHERE place BETWEEN ?1 AND ?2 ORDER BY place DESC LIMIT 1
 
 -- name: newest
 SELECT place & 0xffffffff, record FROM messages

@@ -135,18 +135,17 @@ class Tables:
         self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, row.floor)))
         index.remove(self._execute, row.id)
 
-    def _totals(self, at: int) -> list[Any]:
-        return self._execute(SQL["read_total"], (at,)).fetchall()
-
     def trim(self, row: Row, floor: int) -> None:
         """Delete records up to a number above the floor, and what the index has of them."""
-        [(total,)] = self._totals(place(row.id, floor))
-        self._execute(SQL["remove_messages"], (place(row.id, 0), place(row.id, floor)))
+        gone = (place(row.id, 0), place(row.id, floor))
+        row.cut_total = row.total - row.bytes
+        for (row.cut_total,) in self._execute(SQL["read_total"], gone):
+            pass  # none, or not that of the floor itself, where a row is missing
+        self._execute(SQL["remove_messages"], gone)
         index.cut(self._execute, row.id, floor)
         if not row.trimmed:
             row.base = row.floor
         row.floor = row.cut = floor
-        row.cut_total = total
 
     def records(
         self, row: Row, *, after: int, before: int | None, limit: int | None, forward: bool

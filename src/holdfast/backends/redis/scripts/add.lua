@@ -76,7 +76,7 @@ local function add(head)
     set_ttl(head)
     if head.state == 'live' and head.floor == head.was_floor and not had_exp and not head.exp then
         redis.call('HSET', KEYS[1], 'last', whole(head.last), 'bytes', whole(head.bytes),
-            'written', whole(clock()))
+            'written', written_at(head))
         return first
     end
     if head.state == 'live' and head.exp ~= had_exp then
@@ -84,7 +84,7 @@ local function add(head)
     end
     head.state = 'live'
     write_head(head)
-    redis.call('HSET', KEYS[1], 'written', whole(clock()))
+    redis.call('HSET', KEYS[1], 'written', written_at(head))
     release_log(head)
     if head.out then
         redis.call('HDEL', KEYS[1], 'out')

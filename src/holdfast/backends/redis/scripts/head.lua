@@ -50,6 +50,11 @@ local function clock()
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- When it is written to, and up to which number: a client of an earlier release moves only that on.
+local function written_at(head)
+    return whole(clock()) .. ':' .. whole(head.last)
+end
+
 -- The session at this instant. Of its numbers, those above the floor are there.
 local function read_head()
     local kept = redis.call('HMGET', KEYS[1], 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')

@@ -53,7 +53,7 @@ if head.state == 'live' and head.exp and head.exp <= clock() then
     redis.call('UNLINK', KEYS[4])
 end
 write_head(head)
-redis.call('HSET', KEYS[1], 'written', whole(clock()))
+redis.call('HSET', KEYS[1], 'written', written_at(head))
 if ARGV[10] ~= '0' and head.state == 'live' then
     redis.call('HSET', KEYS[1], 'cut', whole(head.floor), 'base', whole(head.floor - tonumber(ARGV[10])))
 end

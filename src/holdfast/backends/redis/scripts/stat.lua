@@ -17,6 +17,7 @@ if ARGV[1] then
     facts[#facts + 1] = whole(clock())
     local kept = redis.call('HMGET', KEYS[1], 'marks', 'written')
     facts[#facts + 1] = kept[1] or ''
-    facts[#facts + 1] = kept[2] or '0'
+    local time, last = string.match(kept[2] or '', '^(%d+):(%d+)$')
+    facts[#facts + 1] = last == whole(head.last) and time or '0'
 end
 return facts
