@@ -111,7 +111,7 @@ class CommandSteps:
         if isinstance(command, Read):
             return self._read(command)
         if isinstance(command, Append):
-            return self._write(command, self._statements.append_kept(command))
+            return self._append_kept(command)
         if isinstance(command, Rewrite):
             return self._write(command, self._statements.rewrite(command))
         if isinstance(command, Forget):
@@ -153,7 +153,10 @@ class CommandSteps:
 
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
         """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
-        statement = self._statements.append([write.payload for write in group])
+        appends: list[Append] = [write.payload for write in group]
+        is_kept = appends[0].keep is not None
+        make = self._statements
+        statement = make.append_kept(appends[0]) if is_kept else make.append(appends)
         rows: Rows = yield from _ask(PRIMARY, statement)
         done = []
         for write, row in zip(group, rows, strict=True):
@@ -177,7 +180,14 @@ class CommandSteps:
         for write in group:
             yield from self.append((write,))
 
-    def _write(self, command: Append | Rewrite, statement: Statement) -> Steps[Written]:
+    def _append_kept(self, command: Append) -> Steps[Written]:
+        """One that goes alone, since it cuts off what is old; repeated as a group is."""
+        write = Write(command)
+        yield from self.append((write,))
+        written: Written = write.result()
+        return written
+
+    def _write(self, command: Rewrite, statement: Statement) -> Steps[Written]:
         [row] = yield from _ask(PRIMARY, statement)
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
