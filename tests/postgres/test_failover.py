@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Durability, EngineUnreachable, OutcomeUnknown, Refused, Retention
+from holdfast.backends.postgres.address import read_address
+from holdfast.backends.postgres.hosts import Hosts, Try
+from holdfast.runner import run
 from holdfast.verify.engines import start_engine
 from tests.contract.harness import say, texts
 from tests.postgres.failovers import failover_under_load, patroni_is_here
@@ -262,3 +266,70 @@ def test_a_primary_whose_patroni_hangs_is_left_for_the_one_that_was_elected(
         assert store.append(session, say("on the elected one"), key="k").durability is REPLICA
         assert patroni.primary() is not old
         assert texts(store.history(session)) == ["before", "on the elected one"]
+
+
+def test_a_session_locked_on_a_deposed_primary_is_written_on_the_new_one(
+    topology: Any, session: str
+):
+    """There a write waits for a standby that has left, and holds the lock of its session meanwhile."""
+    url = f"{topology.url}&reply_timeout_s=3"
+    with holdfast.connect(topology.url, require=REPLICA) as first, ThreadPoolExecutor(1) as pool:
+        with holdfast.connect(url, require=REPLICA) as second:
+            second.append(session, say("before"))
+            old = topology.primary()
+            topology.partition(old)
+            begun = pool.submit(first.append, session, say("under way"), key="k")
+            wait_until(lambda: is_waiting(old))
+            topology.promote(old)
+            with pytest.raises(EngineUnreachable, match="lock"):
+                second.append(session, say("after"), key="2")
+            assert second.append(session, say("after"), key="2").durability is REPLICA
+        assert last_on(topology.primary(), session) == 2
+        old.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        )
+        assert begun.result(60).durability is REPLICA
+
+
+def test_a_url_with_a_server_of_another_cluster_is_refused(topology: Any, patroni: Any):
+    """Their timelines are no order: what the stranger is given is nowhere in our cluster."""
+    stranger, ours = patroni.primary(), topology.primary()
+    for one in (stranger, ours):
+        one.query("CREATE ROLE of_both LOGIN SUPERUSER PASSWORD 'same'")
+    try:
+        hosts = f"127.0.0.1:{ours.port},127.0.0.1:{stranger.port}"
+        with pytest.raises(Refused, match="different database clusters"):
+            holdfast.connect(f"postgresql://of_both:same@{hosts}/postgres")
+    finally:
+        for one in (stranger, ours):
+            one.query("DROP ROLE of_both")
+
+
+@dataclass
+class Said:
+    """What a server says of itself when a connection to it is opened."""
+
+    system: str | None
+    position: tuple[int, int] | None
+
+
+def found(hosts: Hosts, servers: list[Said]) -> Said:
+    """The one that is chosen of these, each of which answers."""
+
+    def do(step: Any) -> Said | None:
+        return servers[hosts.members.index(step.conninfo)] if isinstance(step, Try) else None
+
+    chosen: Said = run(hosts.find("append"), do)
+    return chosen
+
+
+def test_a_later_timeline_of_another_cluster_deposes_nobody():
+    hosts = Hosts(read_address("postgresql://a:1,b:2,c:3/x?failover_timeout_s=0"))
+    ours, standby, stranger = Said("1", (2, 50)), Said("1", None), Said("2", (9, 10))
+    assert found(hosts, [ours, standby, standby]) is ours
+    hosts.look_again()
+    assert found(hosts, [ours, standby, stranger]) is ours
+    assert hosts.timeline == 2
+    promoted = Said("1", (3, 60))
+    hosts.look_again()
+    assert found(hosts, [stranger, promoted, standby]) is promoted

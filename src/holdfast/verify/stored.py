@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from holdfast.verify.engines.drivers import postgres_connection, redis_client
 from holdfast.verify.engines.protocol import Engine
@@ -47,7 +48,8 @@ def places_of(engine: Engine, needle: bytes) -> Iterator[list[Place]]:
     ways: dict[str, Callable[[Any, bytes, contextlib.ExitStack], Iterator[Place]]] = {
         "sqlite": _directory, "redis": _redis, "valkey": _redis, "postgres": _postgres,
     }  # fmt: skip
-    way = ways.get(engine.kind)
+    # Sentinels and nodes of a cluster have URLs that no driver of one engine reads.
+    way = None if "+" in urlsplit(engine.url).scheme else ways.get(engine.kind)
     with contextlib.ExitStack() as stack:
         yield [] if way is None else list(way(engine, needle, stack))
 

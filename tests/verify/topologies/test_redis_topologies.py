@@ -139,3 +139,22 @@ def test_our_store_is_kept_where_its_primary_is_handed_over() -> None:
     assert result.tested_to == "REPLICA"
     assert result.counts["lost"] == 0
     assert all(result.faults[name].landed for name in faults)
+
+
+def test_a_store_that_hides_a_failover_is_still_seen_to_tell_of_errors() -> None:
+    """Ours on PostgreSQL repeats what has a key: `loud` was unknown, after a wait for an error."""
+    options = CheckOptions(
+        target="postgres", topology="standby", seed=1, faults=("failover",), promises=("loud",), time_s=6
+    )  # fmt: skip
+    loud = check(options, _Silent()).promises["loud"]
+    assert loud.verdict is Verdict.KEPT, loud.because
+    assert loud.evidence["scenarios"]["failover"]["errors"] > 0
+
+
+def test_records_that_no_driver_of_one_engine_reaches_are_left_alone() -> None:
+    """The check damages none of several engines: what it knows of `faithful` stays."""
+    options = CheckOptions(
+        target="redis", topology="sentinel", seed=1, faults=(), promises=("faithful",), time_s=6
+    )
+    faithful = check(options, _Silent()).promises["faithful"]
+    assert faithful.verdict is Verdict.KEPT, faithful.because

@@ -8,6 +8,7 @@ worth keeping are kept by the functions of the schema, inside the server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import time
 from collections.abc import Generator
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _OPEN: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
 _POSITION: Final = SQL["opened"].encode()
+_SYSTEM: Final = SQL["system"].encode()
+_MAY_NOT: Final = psycopg.errors.InsufficientPrivilege
 IDLE_S_MAX: Final = 60.0
 """A connection idle for longer may have been cut by something in between without a word."""
 
@@ -41,6 +44,8 @@ class _Watched:
     opened_s: float = 0.0
     position: Position | None = None
     """Where the log of the primary was when this was opened; None on a standby."""
+    system: str | None = None
+    """Its database cluster, where the URL names several servers and the role may ask."""
 
     def __del__(self, *_: Any) -> None:
         """An interrupt may drop a connection before anybody can close it; then libpq does."""
@@ -99,7 +104,7 @@ def open_to(hosts: Hosts, operation: str) -> Link:
         elif isinstance(step, Drop):
             step.link.close()
         else:
-            return _positioned(open_link(hosts.address, operation, step.conninfo), operation)
+            return _positioned(open_link(hosts.address, operation, step.conninfo), hosts, operation)
         return None
 
     link: Link = run(hosts.find(operation), do)
@@ -118,16 +123,19 @@ async def open_to_async(hosts: Hosts, operation: str) -> AsyncLink:
             await step.link.close()
         else:
             link = await _open_link_async(hosts.address, operation, step.conninfo)
-            return await _positioned_async(link, operation)
+            return await _positioned_async(link, hosts, operation)
         return None
 
     link: AsyncLink = await run_async(hosts.find(operation), do)
     return link
 
 
-def _positioned(link: Link, operation: str) -> Link:
+def _positioned(link: Link, hosts: Hosts, operation: str) -> Link:
     try:
         [(text,)] = link.execute(_POSITION).fetchall()
+        if len(hosts.members) > 1:
+            with contextlib.suppress(_MAY_NOT):
+                [(link.system,)] = link.execute(_SYSTEM).fetchall()
     except psycopg.Error as error:
         link.close()
         raise mapped(error, operation, writes=False) from error
@@ -135,9 +143,12 @@ def _positioned(link: Link, operation: str) -> Link:
     return link
 
 
-async def _positioned_async(link: AsyncLink, operation: str) -> AsyncLink:
+async def _positioned_async(link: AsyncLink, hosts: Hosts, operation: str) -> AsyncLink:
     try:
         [(text,)] = await (await link.execute(_POSITION)).fetchall()
+        if len(hosts.members) > 1:
+            with contextlib.suppress(_MAY_NOT):
+                [(link.system,)] = await (await link.execute(_SYSTEM)).fetchall()
     except psycopg.Error as error:
         await link.close()
         raise mapped(error, operation, writes=False) from error

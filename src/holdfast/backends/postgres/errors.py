@@ -28,6 +28,10 @@ class ConnectionLost(EngineUnreachable):
     """The connection broke while something was read. Nothing was written."""
 
 
+class Locked(EngineUnreachable):
+    """Another transaction held the session's lock for too long. Nothing was written."""
+
+
 class NoLongerKept(Refused):
     """The server does not keep what is required; just after a failover, not yet. Nothing was written."""
 
@@ -57,7 +61,7 @@ _BY_STATE: Final[tuple[tuple[str, type[HoldfastError], str], ...]] = (
     ("54", EngineFull, "more than the server can take at once; nothing was written. Write less at once"),
     ("25006", Refused, "the server is read-only (a standby, or default_transaction_read_only); nothing was written"),
     ("42501", Refused, "the role may not do that; nothing was written. Grant it what docs/howto/postgres.md lists"),
-    ("55P03", EngineUnreachable, "another transaction held the session's lock for too long; nothing was written. Try again"),
+    ("55P03", Locked, "another transaction held the session's lock for too long; nothing was written. Try again"),
     ("57014", EngineUnreachable, "the server stopped the statement (its time limit, or an operator); nothing was written. Try again"),
     ("57P", EngineUnreachable, "the server is going down or coming up; nothing was written. Try again"),
     ("28", EngineUnreachable, "the server refused the role or its password; nothing was written. Correct the URL"),

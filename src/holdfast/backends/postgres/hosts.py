@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.backends.postgres.address import Address
-from holdfast.backends.postgres.errors import BACKEND
-from holdfast.errors import EngineUnreachable, HoldfastError, UsageError
+from holdfast.backends.postgres.errors import BACKEND, Locked
+from holdfast.errors import EngineUnreachable, HoldfastError, Refused, UsageError
 from holdfast.runner import StepsOf
 
 REST_S: Final = 0.05
@@ -64,6 +64,8 @@ class Hosts:
         """The latest that was seen; what is on an earlier one was deposed."""
         self.began: Position = (0, 0)
         """Where the primary was when it was found on this timeline."""
+        self.system: str | None = None
+        """The database cluster that all members are copies of, as soon as one has said it."""
         self._at = 0
         self._in_doubt = True
         self._suspected_s = -SUSPECT_S
@@ -96,6 +98,13 @@ class Hosts:
         """A connection broke, or no answer came: another one may be primary by now."""
         self._in_doubt = True
 
+    def failed(self, error: BaseException, *, is_broken: bool) -> None:
+        """A statement failed. On a deposed primary a write that waits for a standby keeps its lock."""
+        if is_broken:
+            self.doubt()
+        elif isinstance(error, Locked) and len(self.members) > 1:
+            self.look_again()
+
     def is_deposed(self, position: Position | None) -> bool:
         """Whether a later timeline than that of this connection was seen."""
         return position is not None and position[0] < self.timeline
@@ -127,6 +136,14 @@ class Hosts:
                 reasons.append(error)
                 in_doubt = True
                 continue
+            if self._is_foreign(link):
+                yield Drop(link)
+                reasons.append(_foreign(self.members[at]))
+                if self.timeline:
+                    continue
+                if best is not None:
+                    yield Drop(best)
+                raise reasons[-1]  # which of the two is meant nobody can know
             if not self._may_be(link.position) or (
                 best is not None and link.position <= best.position
             ):
@@ -141,6 +158,11 @@ class Hosts:
         if best is not None:
             self._found(best.position)
         return best
+
+    def _is_foreign(self, link: Any) -> bool:
+        """Whether it is of another database cluster: its timeline says nothing about ours."""
+        self.system = self.system or link.system
+        return bool(link.system) and link.system != self.system
 
     def _order(self) -> list[int]:
         """Last the one of which there is a doubt: it may take long to say nothing."""
@@ -169,6 +191,15 @@ class Hosts:
             operation=operation,
             backend=BACKEND,
         )
+
+
+def _foreign(conninfo: dict[str, Any]) -> Refused:
+    return Refused(
+        f"the URL names servers of different database clusters ({conninfo['host']}:{conninfo['port']} "
+        "is of another than the one before); nothing was written. Name the members of one",
+        operation="connect",
+        backend=BACKEND,
+    )
 
 
 def is_position(text: str) -> bool:

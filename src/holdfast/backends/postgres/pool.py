@@ -54,8 +54,9 @@ class Pool:
 
     def after(self, link: Link, error: BaseException) -> None:
         """Keep a connection after an error, or throw it away if it broke."""
-        if is_broken(link, error):
-            self._hosts.doubt()
+        broken = is_broken(link, error)
+        self._hosts.failed(error, is_broken=broken)
+        if broken:
             link.close()
         else:
             self.give_back(link)
@@ -100,8 +101,9 @@ class AsyncPool:
             try:
                 yield link
             except BaseException as error:
-                if is_broken(link, error):
-                    self._hosts.doubt()
+                broken = is_broken(link, error)
+                self._hosts.failed(error, is_broken=broken)
+                if broken:
                     await link.close()
                 else:
                     await self._give_back(link)

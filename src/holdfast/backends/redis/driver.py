@@ -24,6 +24,8 @@ from holdfast.backends.redis.errors import Lost, unreachable
 from holdfast.runner import StepsOf, run, run_async
 
 T = TypeVar("T")
+SENTINEL_TIMEOUT_S = 2.0
+"""Sentinels have little to do: one that does not answer by then hangs, and the others know."""
 ENGINE_SAID = (
     redis.exceptions.ResponseError,
     redis.exceptions.BusyLoadingError,
@@ -114,7 +116,10 @@ def arguments(address: Address, ask: Open) -> dict[str, Any]:
     }
     if not ask.sentinel or address.sentinel_auth:
         common |= {"username": address.username, "password": address.password}
-    if not ask.sentinel:
+    if ask.sentinel:
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            common[name] = min(common[name], SENTINEL_TIMEOUT_S)
+    else:
         common["db"] = address.db
     if ask.server.path:
         return common | {"path": ask.server.path}

@@ -24,6 +24,8 @@ from holdfast.model import Durability
 RECHECK_S: Final = 1.0
 """How old a look at the engine may be when a write is sent. Whether it has an append-only file, and
 when it syncs that, is seen with each write."""
+AVOID_S: Final = 30.0
+"""So long a sentinel that did not answer is left alone while most others do."""
 SYNC_MS_MAX: Final = 3000
 AT_ONCE_MS: Final = 300
 
@@ -43,6 +45,8 @@ class Pool:
         self._worth: dict[tuple[Server, str], Waitaof] = {}
         self._view: tuple[float, Server, int] | None = None
         """When sentinels were last asked, the primary that they named, and how many may replace it."""
+        self._silent_s: dict[Server, float] = {}
+        """When a sentinel did not answer: one that hangs would hold up each look at all of them."""
 
     @property
     def has_failover(self) -> bool:
@@ -238,20 +242,24 @@ class Pool:
         questions = [(b"SENTINEL", b"MASTER", name), (b"SENTINEL", b"REPLICAS", name)]
         views: list[tuple[int, Server, int]] = []
         failed: HoldfastError | None = None
-        for server in self.address.seeds:
+        most = len(self.address.seeds) // 2 + 1
+        avoided = {one for one, at_s in self._silent_s.items() if time.monotonic() < at_s + AVOID_S}
+        for server in sorted(self.address.seeds, key=avoided.__contains__):
+            if server in avoided and len(views) >= most:
+                break
             try:
                 link = yield Open(server, sentinel=True)
                 answers = yield from _ask(link, questions)
                 yield Shut(link)
             except HoldfastError as error:
                 failed = error
+                self._silent_s[server] = time.monotonic()
                 continue
             said = sentinels.understood(answers)
             if isinstance(said, Exception):
                 failed = mapped(said, "connect", writes=False)
             else:
                 views.append(said)
-        most = len(self.address.seeds) // 2 + 1
         if len(views) < (most if self.address.require >= Durability.REPLICA else 1):
             raise sentinels.too_few(self.address, len(views), failed) from failed
         epoch, primary, _ = max(views, key=lambda said: said[0])

@@ -9,7 +9,10 @@ from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.errors import BACKEND
 from holdfast.errors import EngineUnreachable, HoldfastError, Refused
 
-_OUT: Final = ("s_down", "o_down", "disconnected")
+_OUT: Final = ("s_down", "o_down")
+_SILENT_MS: Final = 5000
+"""A replica without a connection to the sentinel is out after so long. Sooner it may be one that was
+just promoted: that closes every connection to it, and is the only sign of it that most sentinels have."""
 _DOWN_TIMES: Final = 10
 """A replica that has heard nothing of its primary for so many times `down-after` is never chosen."""
 
@@ -21,6 +24,10 @@ def understood(answers: Sequence[Any]) -> tuple[int, Server, int] | Exception:
             return answer
     view, replicas = _pairs(answers[0]), [_pairs(one) for one in answers[1]]
     count = sum(_may_be_promoted(one) for one in replicas)
+    for one in replicas:
+        # The sentinel that leads a failover calls the old primary by the new epoch until its end.
+        if "promoted" in one["flags"] and one["role-reported"] == "master":
+            view |= {"ip": one["ip"], "port": one["port"]}
     return int(view["config-epoch"]), Server(view["ip"], int(view["port"])), count
 
 
@@ -41,6 +48,8 @@ def _may_be_promoted(view: Mapping[str, str]) -> bool:
         return (
             False  # of one that was not asked yet a sentinel knows nothing, and does not choose it
         )
+    if "disconnected" in view["flags"] and int(view["last-ok-ping-reply"]) > _SILENT_MS:
+        return False
     away_ms = int(view.get("master-link-down-time", "0"))
     return away_ms <= _DOWN_TIMES * int(view.get("down-after-milliseconds", "30000"))
 

@@ -63,6 +63,8 @@ class EngineFault(Scenario):
     """Nothing can answer while it is away."""
     rounds = ROUNDS
     clients = CLIENTS
+    keyed: bool = True
+    """Whether clients use the keys that the target takes; without one a store repeats nothing."""
     patience_s: float | None = None
     """After so long a request to an async store is cancelled, and its caller asks for something else."""
 
@@ -80,9 +82,8 @@ class EngineFault(Scenario):
         outages = Outages(self.name, silent=GONE if self.gone else "")
         with context.clients(self) as clients:
             at_once = context.at_once(self.clients)
-            working = context.start_mixed(
-                clients, at_once, shape=context.shape(self.name), patience_s=self.patience_s
-            )
+            shape = context.shape(self.name, **({} if self.keyed else {"keyed": False}))
+            working = context.start_mixed(clients, at_once, shape=shape, patience_s=self.patience_s)
             for client in working:
                 client.go()
             for _ in range(self.rounds if working else 0):
