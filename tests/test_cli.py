@@ -205,7 +205,9 @@ def test_a_spoilt_export_is_named_by_line(shell: Shell):
 def test_engines_name_the_embedded_one(shell: Shell):
     found = json.loads(shell("engines", "--json", "--provider", "local").stdout)
     here = {engine["kind"] for engine in found if engine["version"]}
-    assert here == {"sqlite", "redis", "valkey", "postgres", "chroma"}
+    several = {"redis-sentinel", "redis-cluster", "valkey-sentinel", "valkey-cluster"}
+    several |= {"postgres-standby", "postgres-patroni"}
+    assert here == {"sqlite", "redis", "valkey", "postgres", "chroma"} | several
     assert "sqlite" in shell("engines", "--provider", "local").stdout
     assert shell("engines", "--provider", "cloud").returncode == 2
 

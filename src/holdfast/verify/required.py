@@ -110,9 +110,9 @@ def _not_survived(
 
 
 def _survived(context: ScenarioContext, name: str) -> Durability:
-    scenario = _BY_NAME[name]
-    if scenario.upon_clients and not context.spec.embedded:
-        return Durability.MEMORY  # the server that has the data lived on
+    scenario = _BY_NAME.get(name)
+    if scenario is None or (scenario.upon_clients and not context.spec.embedded):
+        return Durability.MEMORY  # nothing was struck, or the server that has the data lived on
     return scenario.survived
 
 

@@ -77,6 +77,7 @@ def test_a_scenario_that_does_not_end_is_ended_and_leaves_no_process(
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (Endless(), CrashAtLine()))
     monkeypatch.setattr("holdfast.verify.watchdog.REPEAT_S", 1.0)
     monkeypatch.setattr("holdfast.verify.check.GRACE_S", 1.0)
+    monkeypatch.setattr("holdfast.verify.check_options.LATE_S_MIN", 1.0)
     start_engine("sqlite").close()  # the reaper, which stays as long as we do, is there from now on
     begin, before = time.monotonic(), set(tree(os.getpid()))
     result = run("sqlite", None, seed=1, time_s=1, promises=("durable",))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import VerifyError
+from holdfast.verify import required
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report.check_terminal import closing_of
-from holdfast.verify.required import tested_to
 from holdfast.verify.result import Finding, combine
 from holdfast.verify.scenarios import ScenarioContext
 from holdfast.verify.spec import TargetSpec
@@ -144,4 +144,4 @@ def test_what_a_fault_took_was_not_tested_up_to_a_worse_fault(
         about={},
         say=lambda _: None,
     )
-    assert tested_to(context, findings).name == level
+    assert required.tested_to(context, findings).name == level

@@ -197,7 +197,7 @@ def test_a_chroma_server_keeps_what_is_still_in_its_queue(chroma_engine_factory:
 
 
 def test_an_engine_started_without_power_says_how_to_get_it(redis_engine: RedisEngine):
-    with pytest.raises(UsageError, match=r"start_engine\(power='best'\)"):
+    with pytest.raises(UsageError, match=r"start_engine\('redis', power='best'\)"):
         redis_engine.power_cut()
 
 
