@@ -77,10 +77,11 @@ class Grouped(Sound):
 
 
 class GroupsUnsynced(Grouped):
-    """So many at once are surely safe with less: groups are synced when SQLite likes to."""
+    """So many at once are surely safe with less: from the first group on, SQLite syncs when it likes."""
 
     def _begin(self, writes: int) -> None:
-        self.db.execute(f"PRAGMA synchronous={'NORMAL' if writes > 1 else 'FULL'}")
+        if writes > 1:
+            self.db.execute("PRAGMA synchronous=NORMAL")
         super()._begin(writes)
 
 

@@ -113,7 +113,7 @@ class EngineFault(Scenario):
         def met() -> bool:
             return sum(client.errors for client in working) > errors
 
-        clients.note_fault(self.fault)
+        outages.struck_ns = min(outages.struck_ns, clients.note_fault(self.fault))
         away = self.strike(context, clients, met)
         clients.note_fault(f"{self.fault} over")
         context.landed(self.fault, away.evidence.seen, in_flight=away.in_flight)
@@ -257,9 +257,9 @@ class NetworkCut(Scenario):
         working: list[ClientProcess],
         outages: Outages,
     ) -> None:
+        began_ns = clients.note_fault(self.fault)  # before it: clients meet it at once
         proxy.refuse()
         evidence = proxy.cut()
-        began_ns = clients.note_fault(self.fault)
         tried = {client.name: client.ended + TRIES_MIN for client in working}
         clients.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
         ended_ns = time.monotonic_ns()

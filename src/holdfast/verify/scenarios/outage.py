@@ -30,6 +30,8 @@ class Outages:
     scenario: str
     spans: list[tuple[int, int]] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
+    struck_ns: int = NEVER_NS
+    """When the first began to be caused, if that is before the first span."""
     silent: str = ""
     """Why nothing can answer inside a span, in words. An engine that is paused or full still may."""
 
@@ -90,7 +92,7 @@ class Outages:
     def _provoked(self, events: Iterable[dict[str, Any]]) -> int:
         """Errors since the first outage that no client had had before: those are the fault's."""
         # A request that was under way may hear of the outage a little after its end.
-        first_ns = min((began for began, _ in self.spans), default=NEVER_NS)
+        first_ns = min((self.struck_ns, *(began for began, _ in self.spans)))
         failed = [event for event in events if "error" in event]
         calm = {kind_of(event["error"]) for event in failed if event["time_ns"] < first_ns}
         return sum(
