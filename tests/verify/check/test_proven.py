@@ -45,6 +45,15 @@ def test_an_outage_that_no_client_met_says_nothing_about_errors(clients: ClientP
     assert "no client met the fault" in said.because
 
 
+def test_an_error_met_while_the_fault_was_being_caused_is_the_faults(
+    clients: ClientPool, monkeypatch: pytest.MonkeyPatch
+):
+    error = {"type": "fail", "op": 1, "time_ns": 7, "error": "refused"}
+    monkeypatch.setattr(clients, "raw_events", lambda: [error, {**error, "op": 2, "time_ns": 12}])
+    (said,) = Outages("x", spans=[(10, 20)], struck_ns=5, silent=GONE).findings(clients)
+    assert (said.verdict, said.evidence["errors"]) == (Verdict.KEPT, 2)
+
+
 @pytest.mark.parametrize(
     ("shown", "lies"), [((), 1), (("a",), 0), (("b",), 1)], ids=["nothing", "all", "another"]
 )
