@@ -74,7 +74,7 @@ def test_a_write_that_never_arrived_is_unknown_and_a_retry_adds_it(
 def test_a_read_whose_answer_was_lost_is_simply_made_again(postgres_engine: PostgresEngine):
     with Proxy(postgres_engine.url) as proxy, holdfast.connect(proxy.url) as store:
         store.append("s", say("a"))
-        lost = proxy.swallow_reply(match=b".read(")
+        lost = proxy.swallow_reply(match=b".page(")
         assert texts(store.history("s")) == ["a"]
         lost.landed()
 

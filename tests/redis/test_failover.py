@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,6 +20,23 @@ from tests.redis.failovers import lose_primaries
 
 FAILOVERS = 5
 SHORT = "reply_timeout_s=1"
+
+
+def settled(call: Callable[[], Any]) -> Any:
+    """The answer of a call, once there is a primary that its replicas follow: it is refused till then."""
+    answers = []
+
+    def is_answered() -> bool:
+        with contextlib.suppress(HoldfastError):
+            answers.append(call())
+        return bool(answers)
+
+    assert await_true(is_answered, 60, 0.02)
+    return answers[0]
+
+
+def shown(store: Any) -> list[Any]:
+    return [one.content for one in settled(lambda: store.history("s"))]
 
 
 @pytest.mark.parametrize("topology", ["sentinel", "cluster"])
@@ -52,7 +71,8 @@ def test_each_replica_that_may_become_primary_confirms_a_write(patient: Any) -> 
                 store.append("s", Message("user", "second"), key="second")
         finally:
             held.resume()
-        assert store.append("s", Message("user", "second"), key="second").repeated
+        second = Message("user", "second")
+        assert settled(lambda: store.append("s", second, key="second")).repeated
 
 
 def test_where_less_is_required_the_ack_says_disk(patient: Any) -> None:
@@ -79,7 +99,7 @@ def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> N
         finally:
             for one in replicas:
                 one.resume()
-        assert [one.content for one in store.history("s")] == ["everywhere", "here only"]
+        assert shown(store) == ["everywhere", "here only"]
 
 
 def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
@@ -90,21 +110,14 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
     with holdfast.connect(f"{engine.url}&{SHORT}", require=Durability.REPLICA) as store:
         store.append("s", Message("user", "before"), key="before")
         engine.partition(old)  # its sentinel, the first of the URL, goes on naming it
-        assert await_true(lambda: _appends(store, "during"), 60, 0.02)
+        settled(lambda: store.append("s", Message("user", "during"), key="during"))
         assert old.is_primary()
         size = old.call("LLEN", "hf:{default.s}:log")
-        assert [one.content for one in store.history("s")] == ["before", "during"]
+        assert shown(store) == ["before", "during"]
         engine.heal()
         engine.rejoin()
-        assert [one.content for one in store.history("s")] == ["before", "during"]
+        assert shown(store) == ["before", "during"]
     assert size <= 2
-
-
-def _appends(store: Any, text: str) -> bool:
-    try:
-        return bool(store.append("s", Message("user", text), key=text))
-    except HoldfastError:
-        return False
 
 
 @pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
