@@ -72,7 +72,28 @@ def test_what_an_engine_had_while_its_disk_was_full_and_lost_later_was_not_swall
     ]  # fmt: skip
     assert swallowed(told, 5, 20, at_once=True) == []
     assert swallowed(told, 5, 20, at_once=False) == [3]
-    assert swallowed([*told, _asked(6, 40, "forget")], 5, 20, at_once=False) == []
+
+
+@pytest.mark.parametrize(
+    ("begun_ns", "end", "hides"),
+    [
+        (40, {}, False),  # after the read that lacks it
+        (25, {}, True),
+        (25, {"type": "ok", "time_ns": 26}, True),
+        (25, {"type": "fail", "time_ns": 26}, False),
+        (8, {"type": "ok", "time_ns": 9}, False),  # over before the append
+        (8, {"type": "info", "time_ns": 9}, True),  # it may come yet
+    ],
+)
+def test_what_a_forget_may_have_removed_was_not_swallowed(
+    begun_ns: int, end: dict[str, Any], hides: bool
+):
+    told = [
+        _asked(3, 15, "append", messages=["m.1"]), _told(3, 16),
+        _asked(5, 30, "history"), _told(5, 31, messages=[]),
+        _asked(6, begun_ns, "forget"), *([{"op": 6, **end}] if end else []),
+    ]  # fmt: skip
+    assert swallowed(told, 5, 20, at_once=False) == ([] if hides else [3])
 
 
 def _asked(op: int, time_ns: int, f: str, **fields: Any) -> dict[str, Any]:

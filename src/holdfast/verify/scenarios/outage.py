@@ -150,34 +150,60 @@ def swallowed(
 ) -> list[int]:
     """Appends begun and acknowledged inside the outage, which no read ever showed.
 
-    One must have been able to: a whole read after the ack; with `at_once` still inside the outage,
-    so that what an engine had and lost later is not meant. Where a session is forgotten nothing
-    can be said.
+    One must have been able to: a whole read after the ack, with no forget in between; with
+    `at_once` still inside the outage, so that what an engine had and lost later is not meant.
     """
-    asked: dict[int, dict[str, Any]] = {}
-    acks: list[tuple[dict[str, Any], int]] = []
-    looks: dict[str, int] = {}
-    shown: set[str] = set()
-    for event in events:
-        if event["type"] == "invoke":
-            asked[event["op"]] = event
-        elif event["type"] == "ok":
-            invoke, at_ns = asked[event["op"]], event["time_ns"]
-            if invoke["f"] == "append" and began_ns < invoke["time_ns"] and at_ns < ended_ns:
-                acks.append((invoke, at_ns))
-            elif invoke["f"] == "history":
-                shown.update(event["messages"])
-                if invoke.get("limit") is None and (at_ns < ended_ns or not at_once):
-                    session = invoke["session"]
-                    looks[session] = max(looks.get(session, 0), invoke["time_ns"])
-    forgotten = {invoke["session"] for invoke in asked.values() if invoke["f"] == "forget"}
-    return [
-        invoke["op"]
-        for invoke, at_ns in acks
-        if invoke["session"] not in forgotten
-        and looks.get(invoke["session"], 0) > at_ns
-        and shown.isdisjoint(invoke["messages"])
+    done = list(_operations(events))
+    reads = [(o, end) for o, end in done if o["f"] == "history" and _is(end, "ok")]
+    shown = {message for _, end in reads for message in end["messages"]}
+    looks = [
+        (o, end)
+        for o, end in reads
+        if o.get("limit") is None and (end["time_ns"] < ended_ns or not at_once)
     ]
+    forgets = [(o, end) for o, end in done if o["f"] == "forget" and not _is(end, "fail")]
+
+    def could_show(append: dict[str, Any], acked_ns: int) -> bool:
+        """Whether a whole read began after the ack and ended before any forget began."""
+        began = [
+            forget["time_ns"]
+            for forget, end in forgets
+            if forget["session"] == append["session"]
+            and (not _is(end, "ok") or end["time_ns"] > append["time_ns"])
+        ]
+        before_ns = min(began, default=NEVER_NS)
+        return any(
+            read["session"] == append["session"]
+            and acked_ns < read["time_ns"]
+            and end["time_ns"] < before_ns
+            for read, end in looks
+        )
+
+    return [
+        o["op"]
+        for o, end in done
+        if o["f"] == "append"
+        and _is(end, "ok")
+        and began_ns < o["time_ns"]
+        and end["time_ns"] < ended_ns
+        and shown.isdisjoint(o["messages"])
+        and could_show(o, end["time_ns"])
+    ]
+
+
+def _operations(
+    events: Iterable[dict[str, Any]],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each operation as it was asked for, with its end; empty where it has none."""
+    asked: dict[int, dict[str, Any]] = {}
+    ends: dict[int, dict[str, Any]] = {}
+    for event in events:
+        (asked if event["type"] == "invoke" else ends)[event.get("op", 0)] = event
+    return ((invoke, ends.get(op, {})) for op, invoke in asked.items())
+
+
+def _is(end: dict[str, Any], kind: str) -> bool:
+    return end.get("type") == kind
 
 
 def shut_out(clients: ClientPool, scenario: str) -> Iterator[Finding]:
