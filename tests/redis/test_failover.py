@@ -64,7 +64,10 @@ def test_each_replica_that_may_become_primary_confirms_a_write(patient: Any) -> 
     """Sentinels choose by offsets that are up to ten seconds old: it may be the one that lacks it."""
     held = next(one for one in patient.members if not one.is_primary())
     with holdfast.connect(f"{patient.url}&{SHORT}", require=Durability.REPLICA) as store:
-        assert store.append("s", Message("user", "first")).durability is Durability.REPLICA
+        first = Message("user", "first")
+        assert (
+            settled(lambda: store.append("s", first, key="first")).durability is Durability.REPLICA
+        )
         held.pause()
         try:
             with pytest.raises(OutcomeUnknown, match="1 of 2 replicas"):
@@ -89,7 +92,7 @@ def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> N
     with pytest.warns(holdfast.StorageWarning):
         careless = holdfast.connect(url, require=Durability.DISK)
     with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
-        store.append("s", Message("user", "everywhere"))
+        settled(lambda: store.append("s", Message("user", "everywhere"), key="everywhere"))
         for one in replicas:
             one.pause()
         try:
@@ -108,7 +111,7 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
     engine = redis_engine_factory(topology="sentinel", partitions=True)
     old = engine.primary()
     with holdfast.connect(f"{engine.url}&{SHORT}", require=Durability.REPLICA) as store:
-        store.append("s", Message("user", "before"), key="before")
+        settled(lambda: store.append("s", Message("user", "before"), key="before"))
         engine.partition(old)  # its sentinel, the first of the URL, goes on naming it
         settled(lambda: store.append("s", Message("user", "during"), key="during"))
         assert old.is_primary()
@@ -174,7 +177,7 @@ def test_a_primary_that_a_replica_has_left_is_not_read(patient: Any) -> None:
     with pytest.warns(holdfast.StorageWarning):
         careless = holdfast.connect(url, require=Durability.DISK)
     with careless, holdfast.connect(url, require=Durability.REPLICA) as store:
-        store.append("s", Message("user", "everywhere"))
+        settled(lambda: store.append("s", Message("user", "everywhere"), key="everywhere"))
         held.pause()
         try:
             primary.call("CLIENT", "KILL", "TYPE", "replica")

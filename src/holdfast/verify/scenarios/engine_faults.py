@@ -257,9 +257,10 @@ class NetworkCut(Scenario):
         working: list[ClientProcess],
         outages: Outages,
     ) -> None:
-        began_ns = clients.note_fault(self.fault)  # before it: clients meet it at once
+        outages.struck_ns = min(outages.struck_ns, clients.note_fault(self.fault))
         proxy.refuse()
         evidence = proxy.cut()
+        began_ns = time.monotonic_ns()
         tried = {client.name: client.ended + TRIES_MIN for client in working}
         clients.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
         ended_ns = time.monotonic_ns()
