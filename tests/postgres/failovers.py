@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,11 +10,6 @@ import holdfast
 from holdfast import Durability
 from tests.contract.harness import say, texts
 from tests.waiting import wait_until
-
-
-def patroni_is_here() -> bool:
-    """Whether the programs of that topology are installed."""
-    return all(shutil.which(name) for name in ("patroni", "etcd"))
 
 
 def failover_under_load(topology: Any, session: str) -> int:

@@ -152,9 +152,10 @@ BEGIN
 END $$;
 
 
--- A page of what is visible, as before. With its state the first row now says the floor, and how many
--- messages were cut off before the first that is there.
-CREATE OR REPLACE FUNCTION {schema}.read(
+-- A page of what is visible. The first row is the session: its end, and its state, its floor and how many
+-- messages were cut off before the first that is there. `read` stays beside it as it is: clients of earlier
+-- releases, which may be at work while one of this release begins, know nothing but a state in that row.
+CREATE FUNCTION {schema}.page(
     a_namespace bytea, a_name bytea, a_after bigint, a_before bigint, a_limit bigint,
     a_forward boolean, a_margin_ms bigint
 ) RETURNS TABLE (seq bigint, record bytea)
@@ -192,6 +193,27 @@ BEGIN
         RETURN QUERY SELECT m.seq, m.record FROM {schema}.messages m
         WHERE m.session = v.id AND m.seq > v.floor AND m.seq < least(a_before, v.last + 1)
         ORDER BY m.seq DESC LIMIT a_limit;
+    END IF;
+END $$;
+
+
+-- The same on a replica: see `read_at`, and why it is VOLATILE.
+CREATE FUNCTION {schema}.page_at(
+    a_token pg_lsn, a_namespace bytea, a_name bytea, a_after bigint, a_before bigint,
+    a_limit bigint, a_forward boolean, a_margin_ms bigint
+) RETURNS TABLE (seq bigint, record bytea)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+    IF NOT pg_is_in_recovery() OR current_setting('transaction_isolation') <> 'read committed' THEN
+        seq := 0; record := 'unfit';
+        RETURN NEXT;
+    ELSIF coalesce(pg_last_wal_replay_lsn() < a_token, true) THEN
+        seq := 0; record := 'behind';
+        RETURN NEXT;
+    ELSE
+        RETURN QUERY SELECT p.seq, p.record FROM {schema}.page(
+            a_namespace, a_name, a_after, a_before, a_limit, a_forward, a_margin_ms) p;
     END IF;
 END $$;
 
