@@ -14,28 +14,17 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import holdfast
+from bench.failover import BEFORE, ROUNDS, WRITERS, Setup
 from bench.figure import Figure
 from holdfast import Durability, HoldfastError, Message
 from holdfast.verify.engines import start_engine
 from holdfast.verify.proof import await_true
 
-ROUNDS = 5
-WRITERS = 3
-BEFORE = 30
 HELD_S = 0.2
 WAIT_S = 120.0
-
-
-class Setup(NamedTuple):
-    """A topology as people run it, and what our store waits for on it."""
-
-    name: str
-    topology: str
-    settings: dict[str, str]
-    require: Durability
 
 
 SETUPS = (
