@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from email.message import Message as Header
+from io import BytesIO
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -15,6 +18,7 @@ from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.hosts import Hosts, Try
 from holdfast.runner import run
 from holdfast.verify.engines import start_engine
+from holdfast.verify.engines.topologies import patroni_member
 from tests.contract.harness import say, texts
 from tests.postgres.failovers import failover_under_load
 from tests.waiting import wait_until
@@ -331,3 +335,22 @@ def test_a_later_timeline_of_another_cluster_deposes_nobody():
     promoted = Said("1", (3, 60))
     hosts.look_again()
     assert found(hosts, [stranger, promoted, standby]) is promoted
+
+
+def test_a_switchover_that_patroni_is_not_ready_for_is_asked_for_again(
+    patroni: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """It hears of a synchronous standby up to a second later than that one is."""
+    refused = [HTTPError("", 412, "Precondition Failed", Header(), BytesIO(b"no candidate"))]
+    asked = patroni_member._get
+
+    def refuses_once(url: str, *rest: Any, **more: Any) -> Any:
+        if refused and url.endswith("/switchover"):
+            raise refused.pop()
+        return asked(url, *rest, **more)
+
+    monkeypatch.setattr(patroni_member, "_get", refuses_once)
+    old = patroni.primary()
+    assert patroni.switchover().facts["before"] == old.port
+    assert patroni.primary() is not old
+    assert not refused

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.run_as import run_as_ids, run_as_user
 from holdfast.verify.rundir import RunDir, write_private
 
+SWITCH_TIMEOUT_S: Final = 60.0
 TTL_S: Final = 5
 """How long a primary may be silent before another one takes its place."""
 USER: Final = "holdfast"
@@ -125,9 +127,21 @@ class PatroniMember(LocalProcess):
         return list(reply["members"])
 
     def switch(self) -> None:
-        """Ask Patroni to make another member primary."""
+        """Ask Patroni to make another member primary, until it knows of one that may be."""
         url = f"http://{HOST}:{self._rest.number}/switchover"
-        _get(url, {"leader": self.name}, self.password, timeout_s=60)
+        refused = ""
+
+        def is_done() -> bool:
+            nonlocal refused
+            try:
+                _get(url, {"leader": self.name}, self.password, timeout_s=SWITCH_TIMEOUT_S)
+            except urllib.error.HTTPError as error:
+                refused = error.read().decode("utf-8", "replace")
+                return False
+            return True
+
+        if not await_true(is_done, SWITCH_TIMEOUT_S, poll_s=0.1):
+            raise FaultNotProven(f"Patroni made no other member primary: {refused}")
 
     def pause(self) -> Evidence:
         """SIGSTOP Patroni and its PostgreSQL."""
