@@ -482,3 +482,43 @@ def test_the_same_history_gets_the_same_words_in_every_process() -> None:
     }  # fmt: skip
 
     assert len(words) == 1
+
+
+def test_what_a_read_inside_another_lacks_is_not_lost_for_being_the_last_one() -> None:
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "a"),
+                append(2, 20, 60, "b"),
+                append(3, 20, 40, "c"),
+                read(4, 30, 50, "a", "c"),
+                read(5, 25, 70, "a", "b", "c"),
+            ]
+        )
+    )
+    assert named(roots(result)) == {("reorder", "b")}, result.because
+
+
+def test_what_a_forget_left_over_is_shown_by_a_read_with_a_limit_and_proven_by_one_without() -> (
+    None
+):
+    """A forget that deletes what it found before `b` came, while a reader already saw both."""
+    early = [append(number, 0, 90, f"z{number}") for number in range(20, 24)]
+    result = judge(
+        to_history(
+            [
+                append(1, 15, 32, "a"),
+                append(2, 17, 70, "b"),
+                forget(3, 22, 72),
+                append(4, 36, 58, "c", "d", "e"),
+                read(5, 42, 61, "a", "b", "c", "d", "e"),
+                append(6, 59, 82, "f"),
+                read(7, 66, 75, "b", "c", "d", "e", "f", limit=5),
+                read(8, 75, 80, "b", "c", "d", "e", "f"),
+                *early,
+                forget(9, 84, 100),
+                *(read(number, 110, 120) for number in range(30, 36)),
+            ]
+        )
+    )
+    assert named(roots(result)) == {("resurrected", "b")}, result.because

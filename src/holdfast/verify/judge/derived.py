@@ -25,14 +25,14 @@ def check_derived(facts: Facts, found: Findings) -> None:
     lacking = {read: list(_missing(bounds, read, waiting, facts)) for read in case.reads}
     windows = facts.wrong_windows(lacking)
     for read in sorted(case.reads, key=lambda read: read.inv):
-        _check_neighbours(bounds, read, found)
+        _check_neighbours(facts, bounds, read, found)
         for append in lacking[read]:
             spare = _spare(bounds, read, append)
             witness = (*bounds.latest[append].ops, read.number)
             lean = "snapshot" if read in windows else ""
             _report_missing(bounds, read, append, found, witness, spare, lean)
     if not case.forgets:
-        _check_beginnings(bounds, found)
+        _check_beginnings(facts, bounds, found)
     _check_forgotten(case, bounds, found)
 
 
@@ -126,7 +126,7 @@ def _spare(bounds: Bounds, read: Read, append: Append) -> tuple[int, ...]:
     return (*links, *whole, *began, *still, append.number, *bounds.earliest[append].ops, *ends)
 
 
-def _check_neighbours(bounds: Bounds, read: Read, found: Findings) -> None:
+def _check_neighbours(facts: Facts, bounds: Bounds, read: Read, found: Findings) -> None:
     """A message stands next to the same messages in every read that reaches so far."""
     row = bounds.rows[read]
     shown = set(row)
@@ -140,29 +140,36 @@ def _check_neighbours(bounds: Bounds, read: Read, found: Findings) -> None:
             continue
         for append, other in before.items():
             if append is not left and append not in shown:
-                _report_gap(bounds, found, read, other, append, right)
+                _report_gap(facts, found, read, other, append, right)
         for append, other in after.items():
             # The later read is to blame: the earlier cannot lack what was not there yet.
             earlier = other.inv <= read.inv and right not in bounds.rows[other]
             if earlier and append is not right and append not in shown:
-                _report_gap(bounds, found, read, other, append, right)
+                _report_gap(facts, found, read, other, append, right)
 
 
 def _report_gap(
-    bounds: Bounds, found: Findings, read: Read, other: Read, append: Append, right: Append
+    facts: Facts, found: Findings, read: Read, other: Read, append: Append, right: Append
 ) -> None:
-    """One took its place before what was there already, or a read left it out, or it is gone."""
+    """One took its place before what was there already, or a read left it out, or it is gone.
+
+    What a forget may have taken is not lost: the forget left over what stands behind it.
+    """
     because = f"read {read.number} shows {right.ids[-1]!r} without {append.ids[-1]!r}"
-    again = any(r.inv > read.comp for r in bounds.shown_by.get(append, []))
-    name = ("reorder" if read.limit is None else "hole") if again else "lost"
-    spare = (right.number, append.number)
+    name, message, also = "lost", append.ids[-1], {"snapshot", "forgotten", "ordered"}
+    if facts.shown_after(append, read.inv) is not None:
+        name = "reorder" if read.limit is None else "hole"
+    elif facts.forget_between(append.inv, read.comp):
+        name, message, also = "resurrected", right.ids[-1], also | {"durable"}
+    whole = () if read.whole_by is None else (read.whole_by,)
     found.add(
-        name, append.ids[-1], (other.number, read.number), because,
-        spare=spare, also=("snapshot", "forgotten", "ordered"), read=read.number, derived=True,
+        name, message, (other.number, read.number), because,
+        spare=(*whole, right.number, append.number),
+        also=also, read=read.number, derived=True,
     )  # fmt: skip
 
 
-def _check_beginnings(bounds: Bounds, found: Findings) -> None:
+def _check_beginnings(facts: Facts, bounds: Bounds, found: Findings) -> None:
     """Nothing was ever forgotten, so every read that shows the beginning shows the same one."""
     first: Read | None = None
     for read, row in bounds.rows.items():
@@ -172,9 +179,9 @@ def _check_beginnings(bounds: Bounds, found: Findings) -> None:
             first = read
         start = bounds.rows[first][0]
         if row[0] is not start and start not in row:
-            _report_gap(bounds, found, read, first, start, row[0])
+            _report_gap(facts, found, read, first, start, row[0])
         elif row[0] is not start and row[0] not in bounds.rows[first]:
-            _report_gap(bounds, found, first, read, row[0], start)
+            _report_gap(facts, found, first, read, row[0], start)
 
 
 def _check_forgotten(case: Case, bounds: Bounds, found: Findings) -> None:
