@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Message, connect
 from tests.chat.people import OURS, wait_for_answer
 from tests.waiting import wait_until
 
@@ -32,6 +33,24 @@ def test_memory_is_used_in_another_conversation_and_says_when(running, visit):
     answer.locator("summary", has_text="looked at 1 memory").click()
     answer.locator(".looked .link").click()  # leads to the message that it was told in
     page.page.locator(".message.user", has_text="I am allergic to peanuts").wait_for()
+
+
+def test_a_memory_leads_to_its_message_however_far_back_it_stands(serve, visit):
+    service = serve()
+    page = visit(service)
+    page.send("I am allergic to peanuts")
+    wait_for_answer(page)
+    with connect(f"sqlite:///{service.data_dir}/memory.db", namespace="chat") as store:
+        [session] = [name for name in store.sessions() if "/s/" in name]
+        for part in range(3):
+            store.append(session, [Message("user", f"later {part}-{n}") for n in range(150)])
+    page.page.reload()
+    page.page.locator(".message.user", has_text="later 2-149").wait_for()
+    told = page.page.locator(".message.user", has_text="I am allergic to peanuts")
+    assert told.count() == 0
+    page.page.locator("#memories .link").first.click()
+    page.page.locator(".message.user.flash", has_text="I am allergic to peanuts").wait_for()
+    assert told.evaluate("e => e.getBoundingClientRect().top < innerHeight")
 
 
 def test_a_script_in_a_message_stays_text(running, visit):
@@ -124,6 +143,9 @@ def test_memories_are_searched_deleted_exported_forgotten_and_loaded(running, vi
     page.page.locator("#query").fill("where does my sister live")
     page.page.locator("#found", has_text="nearest in meaning").wait_for()
     assert page.page.locator("#memories .said").first.inner_text() == "My sister lives in Porto"
+    page.page.locator("#query").fill("quarterly tax return")
+    page.page.locator("#found", has_text="Nothing that fits").wait_for()
+    assert page.page.locator("#memories .said").count() == 0
     page.page.locator("#query").fill("")
     page.page.locator("#found").wait_for(state="hidden")
     with page.page.expect_download() as download:

@@ -11,9 +11,20 @@ MEMORY_CHARS: Final = range(4, 500)
 
 _STOP: Final = "!?\u3002\uff01\uff1f"
 _SENTENCE: Final = re.compile(rf"[^.{_STOP}\n]+(?:\.(?=\S)[^.{_STOP}\n]*)*[.{_STOP}]*")
+_OPENING: Final = r"(?:(?:please|now|then|so|and|but|well|ok|okay|hi|hey|hello)\b[\s,]*)*"
 _ASKED: Final = re.compile(
-    r"(?:what|who|whom|whose|where|when|why|how|which|do|does|did|is|are|am|was|were|can|could|will"
-    r"|would|should|shall|have|has|may|tell me|show me|remind me|say|write|give me|explain)\b",
+    _OPENING + r"(?:what|who|whom|whose|where|when|why|how|which|do|does|did|is|are|am|was|were|can"
+    r"|could|will|would|should|shall|have|has|may|let|tell|show|remind|say|write|give|explain|make"
+    r"|help|find|list|check|create|draw|draft|fix|read|look|search|translate|summari[sz]e|describe"
+    r"|suggest|recommend|compare|repeat|rewrite|continue|stop|send|add|remove|delete|open|play"
+    r"|imagine|pretend|think|try|use|solve|count|convert|calculate|generate|book|order|buy|call)\b",
+    re.IGNORECASE,
+)
+# Of the person: they are what it is said of, or it is theirs. "For me" alone is a wish.
+_OWN: Final = re.compile(
+    r"\b(?:I|I['\u2019](?:m|ve|d|ll)|we|we['\u2019](?:re|ve|d|ll)|mine|ours|ich|wir|je|nous|yo|eu|ik)\b"
+    r"|\bj['\u2019]|^(?:[A-Za-z]+\s+){0,2}(?:my|our|mein|meine|mon|ma|mes|mi|mis|meu|minha|mijn)\b"
+    r"|\b(?:is|are|was|were)\s+(?:my|our)\b",
     re.IGNORECASE,
 )
 _ORDERED: Final = re.compile(
@@ -43,7 +54,7 @@ _WORD: Final = re.compile(r"[A-Za-z]+(?:['\u2019][A-Za-z]+)?")
 
 
 def memories_in(text: str) -> list[str]:
-    """The statements of a message, in order; no questions, no greetings, none twice."""
+    """What a message tells of its author, in order; no questions, wishes or greetings, none twice."""
     found: list[str] = []
     for sentence in _SENTENCE.findall(text):
         for part in _AND.split(sentence):
@@ -70,9 +81,7 @@ def _statement(sentence: str) -> str | None:
     words = [word.lower() for word in _WORD.findall(said)]
     if all(word in _NOTHING for word in words):
         return None
-    if not ordered and (_ASKED.match(said) or len(said.split()) < 3):  # noqa: PLR2004 - "ok then"
-        return None
-    return said
+    return said if ordered or (_OWN.search(said) and not _ASKED.match(said)) else None
 
 
 def turned(said: str) -> str:

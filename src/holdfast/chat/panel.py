@@ -12,6 +12,7 @@ from typing import IO, Any, TypeVar, cast
 from holdfast import codec, operations
 from holdfast.chat import bounds
 from holdfast.chat.answers import is_there, texts_in
+from holdfast.chat.companion import LIKELY
 from holdfast.chat.people import NAME, Person
 from holdfast.chat.person_memories import Memory, memory_of, remember
 from holdfast.chat.turns import RECALLED, found, shown_memory
@@ -89,9 +90,11 @@ async def memories(store: AsyncStore, person: Person) -> dict[str, Any]:
 
 
 async def search(store: AsyncStore, person: Person, query: str) -> dict[str, Any]:
-    """By meaning, best first; `behind` says how many were not looked at."""
+    """Those that fit by meaning or hold the words, best first; `behind` says how many were not looked at."""
     hits = await store.recall(person.memories, query, k=bounds.RECALLED * 2)
-    return {"behind": hits.behind, "memories": [found(hit) for hit in hits]}
+    words = query.strip().casefold()
+    fitting = [hit for hit in hits if hit.score >= LIKELY or words in hit.text.casefold()]
+    return {"behind": hits.behind, "memories": [found(hit) for hit in fitting]}
 
 
 async def forget_conversation(store: AsyncStore, person: Person, conversation: str) -> Gone:

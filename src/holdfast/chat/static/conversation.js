@@ -78,6 +78,16 @@ export async function older() {
   by("older").hidden = page.messages.length < 200;
 }
 
+// The very message, however far back it stands.
+export async function reveal(seq) {
+  const id = here.id;
+  while (here.id === id && !view.flash(seq) && seq < here.first) {
+    const before = here.first;
+    await older();
+    if (here.first === before) return; // it was forgotten
+  }
+}
+
 export function send(text) {
   const item = { conversation: here.id, text, key: newKey(), at: Date.now() };
   outbox.put(item);

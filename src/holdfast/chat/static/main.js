@@ -5,7 +5,6 @@ import * as conversation from "./conversation.js";
 import { by, level, make, sure, when } from "./dom.js";
 import * as memory from "./memory.js";
 import * as outbox from "./outbox.js";
-import * as view from "./view.js";
 
 const titles = new Map();
 const ENGINES = { sqlite: "SQLite", redis: "Redis", valkey: "Valkey", postgres: "PostgreSQL", postgresql: "PostgreSQL" };
@@ -147,8 +146,8 @@ function opened() {
   const target = wanted;
   wanted = 0;
   conversation.open(id).then(() => {
-    if (target) view.flash(target);
     changed();
+    if (target) conversation.reveal(target).catch(trouble);
   });
   if (matchMedia("(min-width: 720px)").matches) by("text").focus();
 }
@@ -157,7 +156,7 @@ let wanted = 0;
 function show(one) {
   drawer(null);
   if (one.conversation === conversation.here.id) {
-    view.flash(one.seq);
+    conversation.reveal(one.seq).catch(trouble);
     return;
   }
   wanted = one.seq;

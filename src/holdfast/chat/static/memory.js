@@ -39,7 +39,7 @@ async function search() {
     const page = await json("/api/memories/search", { method: "POST", body: { query } });
     if (by("query").value.trim() !== query) return undefined;
     const behind = page.behind ? `; ${page.behind} not looked at yet` : "";
-    say("found", page.memories.length ? `The nearest in meaning first${behind}` : `Nothing found${behind}`);
+    say("found", page.memories.length ? `The nearest in meaning first${behind}` : `Nothing that fits${behind}`);
     show(page.memories);
   } catch (error) {
     if (error.passes) tell.trouble(error);

@@ -100,13 +100,15 @@ export function looked(item, hits, failed, show) {
   item.append(make("details", { class: "looked" }, make("summary", { text: words }), make("ul", {}, ...rows)));
 }
 
+// Whether it is on the page.
 export function flash(seq) {
   const item = list.querySelector(`[data-seq="${Number(seq)}"]`);
-  if (!item) return;
+  if (!item) return false;
   item.scrollIntoView({ block: "center" });
   item.classList.remove("flash");
   void item.offsetWidth;
   item.classList.add("flash");
+  return true;
 }
 
 export function damaged(one) {
