@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Script = Callable[[dict[str, Any]], list[dict[str, Any]] | int]
-"""A request -> the deltas of its answer, or a status that refuses it."""
+Script = Callable[[dict[str, Any]], Iterable[dict[str, Any]] | int]
+"""A request -> the deltas of its answer, or a status that refuses it. None cuts the connection."""
 
 
 def said(text: str) -> list[dict[str, Any]]:
@@ -36,6 +36,8 @@ def model(script: Script) -> Iterator[str]:
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             for delta in [] if isinstance(deltas, int) else deltas:
+                if delta is None:
+                    return
                 line = json.dumps({"choices": [{"delta": delta}]}, ensure_ascii=False)
                 self.wfile.write(f"data: {line}\n\n".encode())
             self.wfile.write(b"data: [DONE]\n\n")

@@ -22,7 +22,10 @@ NOW = datetime(2026, 11, 13, 12, tzinfo=UTC)  # a Friday
         ("please remember: tea at 4.30pm", ["tea at 4.30pm"]),
         ("我叫小李。我叫什么名字？", ["我叫小李"]),
         ("I like tea. I like tea.", ["I like tea"]),
-        ("Yesterday I moved to Porto; the key is mine.", ["Yesterday I moved to Porto; the key is mine"]),
+        (
+            "Yesterday I moved to Porto; the key is mine.",
+            ["Yesterday I moved to Porto; the key is mine"],
+        ),
         ("The red bike is my brother's", ["The red bike is my brother's"]),
         ("Ich heiße Li", ["Ich heiße Li"]),
         ("Remember that the door code is 4711", ["the door code is 4711"]),

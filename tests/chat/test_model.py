@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.verify.engines.service import Service
-from tests.chat.people import command
+from tests.chat.people import command, events
 from tests.chat.standin import called, model, said
+from tests.waiting import wait_until
 
 KEY = "key-0000-0000-0001"
 
@@ -39,6 +41,15 @@ def asked():
             env={"HOLDFAST_MODEL_KEY": "secret-key"},
         ) as asked.service:
             yield asked
+
+
+def page(person, conversation="conversation-1"):
+    return person.get(f"/api/conversations/{conversation}/messages")
+
+
+def begun(store):
+    names = [name for name in store.sessions() if "/begun/" in name]
+    return [message.content for name in names for message in store.history(name)]
 
 
 def roles(person, conversation="conversation-1"):
@@ -136,3 +147,49 @@ def test_the_prompt_holds_what_was_told_in_another_conversation(asked, client):
     told = [one["content"] for one in prompts[-1] if one["role"] == "system"]
     assert any("I am allergic to peanuts" in text for text in told)
     assert prompts[-1][-1] == {"role": "user", "content": "What should I avoid eating?"}
+
+
+def test_what_was_streamed_before_a_crash_is_kept_and_marked_until_the_answer_is_whole(
+    serve, client
+):
+    go_on = threading.Event()
+
+    def script(_):
+        yield from said("It was a dark")
+        go_on.wait(60)
+        yield from said("night.")
+
+    with model(script) as url:
+        service = serve("--model-url", url, "--model", "stand-in")
+        person = client(service)
+        store_url = f"sqlite:///{service.data_dir}/memory.db"
+        with person.stream("Tell me a story", KEY) as answer:
+            heard = events(answer)
+            next(one for _, one in heard if one.get("text") == "dark ")
+            with holdfast.connect(store_url, namespace="chat") as store:
+                wait_until(lambda: "It was a dark " in begun(store))
+            assert page(person)["interrupted"] is None  # it is still being made
+            service.kill()
+        service.start()
+        cut = page(person)["interrupted"]
+        assert (cut["content"], cut["answers"]) == ("It was a dark ", KEY)
+        assert roles(person) == ["user"]
+        go_on.set()
+        assert person.say("Tell me a story", KEY)[-1][0] == "answered"
+        assert page(person)["interrupted"] is None
+        with holdfast.connect(store_url, namespace="chat") as store:
+            assert begun(store) == []
+
+
+def test_an_answer_that_is_cut_is_none_and_is_forgotten_with_its_conversation(asked, client):
+    asked.script = lambda _: [{"content": "Once upon"}, None]
+    person = client(asked.service)
+    heard = person.say("Tell me a story", KEY)
+    assert [kind for kind, _ in heard][-2:] == ["delta", "failed"]
+    assert "ended in the middle" in heard[-1][1]["message"]
+    assert roles(person) == ["user"]
+    assert page(person)["interrupted"]["content"] == "Once upon"
+    erased = person.ask("DELETE", "/api/conversations/conversation-1").json()
+    assert (erased["messages"], erased["conversations"]) == (2, 1)
+    assert person.ask("GET", "/api/export").text.count("Once upon") == 0
+    assert page(person)["interrupted"] is None

@@ -25,7 +25,7 @@ from holdfast.chat.control import Control
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
 from holdfast.chat.request_guard import Guard, Limits, address_of
-from holdfast.chat.turns import Saved, Sent, Turns, shown
+from holdfast.chat.turns import Saved, Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import (
     Conflict,
@@ -255,21 +255,18 @@ async def conversations(person: KnownPerson, store: Opened) -> Json:
 
 @api.get("/conversations/{conversation}/messages", response_model=shapes.Conversation)
 async def messages(
-    conversation: str, person: KnownPerson, store: Opened, before: int | None = None
+    conversation: str,
+    person: KnownPerson,
+    store: Opened,
+    service: Serving,
+    before: int | None = None,
 ) -> Json:
     """The newest messages, or those before a number; oldest first."""
-    history = await store.history(
-        person.session(conversation), limit=bounds.PAGE_MESSAGES, before=before
-    )
-    return Json(
-        {
-            "messages": [shown(message) for message in history],
-            "damaged": [asdict(damage) for damage in history.damaged],
-            "last": history.last,
-            "state": history.state.value,
-            "durability": store.durability.name,
-        }
-    )
+    page = await panel.conversation(store, person, conversation, before)
+    cut = page["interrupted"]
+    if cut and service.turns.is_answering(person, conversation, cut["answers"]):
+        page["interrupted"] = None
+    return Json(page)
 
 
 @api.post(

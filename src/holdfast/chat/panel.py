@@ -6,16 +6,16 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import IO, Any, TypeVar, cast
 
 from holdfast import codec, operations
-from holdfast.chat import bounds
+from holdfast.chat import begun, bounds
 from holdfast.chat.answers import is_there, texts_in
 from holdfast.chat.companion import LIKELY
 from holdfast.chat.people import NAME, Person
 from holdfast.chat.person_memories import Memory, memory_of, remember
-from holdfast.chat.turns import RECALLED, found, shown_memory
+from holdfast.chat.turns import RECALLED, found, shown, shown_memory
 from holdfast.commands import ERASED, MEMORIES
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, LimitExceeded, StoredDataError, UsageError
@@ -71,6 +71,23 @@ async def conversations(store: AsyncStore, person: Person) -> list[dict[str, Any
     return sorted(found, key=lambda one: str(one["at"]), reverse=True)
 
 
+async def conversation(
+    store: AsyncStore, person: Person, name: str, before: int | None
+) -> dict[str, Any]:
+    """A page of it, oldest first; `interrupted` is what was heard of an answer that never came."""
+    page = await store.history(person.session(name), limit=bounds.PAGE_MESSAGES, before=before)
+    cut = None if before is not None else await begun.interrupted(store, person, name)
+    waiting = {one.extra.get("key") for one in page} - {one.extra.get("answers") for one in page}
+    return {
+        "messages": [shown(message) for message in page],
+        "damaged": [asdict(damage) for damage in page.damaged],
+        "last": page.last,
+        "state": page.state.value,
+        "durability": store.durability.name,
+        "interrupted": shown(cut) if cut and cut.extra.get("answers") in waiting else None,
+    }
+
+
 def _title(first: History) -> str:
     text = first[0].content if first.messages else ""
     words = " ".join(text.split()) if isinstance(text, str) else ""
@@ -111,6 +128,8 @@ async def forget_conversation(store: AsyncStore, person: Person, conversation: s
         if one.seq and memory_of(one).conversation == conversation:
             gone = gone.plus(await store.forget_memory(person.memories, one.seq))
             mine.append(one)
+    for erased in await begun.erase(store, person, conversation):
+        gone = gone.plus(erased)
     gone = gone.plus(await store.forget(session), conversations=1)
     return gone.quoted(await _quoting(store, person, mine))
 
@@ -119,6 +138,7 @@ async def forget_memory(store: AsyncStore, person: Person, number: int) -> Gone:
     """One memory; what it comes from stays, and is named."""
     page = await store.memories(person.memories, after=number - 1, before=number + 1)
     gone = Gone().plus(await store.forget_memory(person.memories, number))
+    await begun.erase(store, person)  # any of them may repeat it
     sources = [
         one.conversation
         for one in map(memory_of, page)
@@ -165,7 +185,8 @@ async def forget_all(store: AsyncStore, person: Person) -> Gone:
     gone = Gone().plus(replace(erased, memories=len(kept) + len(kept.damaged)))
     while names := await store.sessions(prefix=person.prefix, limit=bounds.SESSIONS_MAX):
         for name in names:
-            gone = gone.plus(await store.forget(name), conversations=1)
+            whole = name.startswith(person.conversations)
+            gone = gone.plus(await store.forget(name), conversations=int(whole))
     return gone
 
 

@@ -73,6 +73,10 @@ class Person:
             )
         return f"{self.conversations}{conversation}"
 
+    def begun(self, conversation: str) -> str:
+        """The session of an answer that is being made; it is none of the conversations."""
+        return f"{self.prefix}begun/{conversation}"
+
 
 class Access:
     """The token that a service asks for when others than this machine can reach it."""

@@ -57,9 +57,13 @@ class _Heard:
 
     text: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
+    ended: bool = False
+    """It said that it was at its end: a connection that was cut ends too."""
 
-    def take(self, delta: dict[str, Any]) -> str:
+    def take(self, choice: dict[str, Any]) -> str:
         """Add a piece of the stream; its text."""
+        self.ended = self.ended or bool(choice.get("finish_reason"))
+        delta: dict[str, Any] = choice.get("delta") or {}
         for part in delta.get("tool_calls") or []:
             self._take_call(part)
         text = delta.get("content") or ""
@@ -142,9 +146,13 @@ class Model:
                 if answer.status_code != httpx.codes.OK:
                     raise Refused(f"the model answered HTTP {answer.status_code}")
                 async for line in _lines(answer):
-                    text = heard.take(_delta(line))
+                    text = heard.take(_choice(line))
                     if text:
                         yield text
+            if not heard.ended:
+                raise EngineUnreachable(
+                    "the model's answer ended in the middle. Your message is saved; ask again"
+                )
         except (httpx.HTTPError, ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, HoldfastError):
                 raise
@@ -184,14 +192,15 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
     yield rest.decode("utf-8")
 
 
-def _delta(line: str) -> dict[str, Any]:
+def _choice(line: str) -> dict[str, Any]:
     """The piece that a line of the stream carries; empty for any other line."""
     data = line.removeprefix("data:").strip()
-    if not line.startswith("data:") or data == "[DONE]":
+    if not line.startswith("data:"):
         return {}
-    choices = json.loads(data).get("choices") or [{}]
-    delta: dict[str, Any] = choices[0].get("delta") or {}
-    return delta
+    if data == "[DONE]":
+        return {"finish_reason": "stop"}
+    choices: list[dict[str, Any]] = json.loads(data).get("choices") or [{}]
+    return choices[0]
 
 
 async def _carry_out(asked: Asked, call: dict[str, Any]) -> tuple[Message, Looked | None]:

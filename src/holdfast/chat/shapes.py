@@ -64,6 +64,7 @@ class Conversation(BaseModel):
     last: int
     state: str
     durability: str
+    interrupted: ShownMessage | None
 
 
 class Listed(BaseModel):

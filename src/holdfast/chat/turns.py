@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -27,6 +27,7 @@ from holdfast.chat.answers import (
     is_remembered,
     is_there,
 )
+from holdfast.chat.begun import Begun
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
 from holdfast.chat.person_memories import Memory, memory_of, remember
@@ -134,6 +135,10 @@ class Turns:
                 await remember(store, person, memory)
         return Saved(ack, noticed)
 
+    def is_answering(self, person: Person, conversation: str, key: object) -> bool:
+        """Whether an answer to this message is being made."""
+        return (person.id, conversation, key) in self._running
+
     def answered(self, store: AsyncStore, person: Person, sent: Sent, saved: Saved) -> Running:
         """The answer as it is made. It is made to its end even when nobody listens any more."""
         name = (person.id, sent.conversation, sent.key)
@@ -181,14 +186,16 @@ class Turns:
             store, person, sent.conversation, sent.text, sent.key, seq, now, alone, sent.address
         )
         recalled: set[int] = set()
-        async for piece in self.answerer.answer(asked):
-            if isinstance(piece, Delta):
-                await running.tell("delta", text=piece.text)
-            elif isinstance(piece, Looked):
-                recalled |= {hit.seq for hit in piece.hits if hit.kind == "memory"}
-                await running.tell("looked", **seen(piece))
-            else:
-                await self._keep(running, asked, session, piece, sorted(recalled))
+        async with Begun(asked, lambda: _check_remembered(asked, recalled)) as begun:
+            async for piece in self.answerer.answer(asked):
+                if isinstance(piece, Delta):
+                    begun.hear(piece.text)
+                    await running.tell("delta", text=piece.text)
+                elif isinstance(piece, Looked):
+                    recalled |= {hit.seq for hit in piece.hits if hit.kind == "memory"}
+                    await running.tell("looked", **seen(piece))
+                else:
+                    await self._keep(running, asked, session, piece, sorted(recalled))
 
     async def _keep(
         self, running: Running, asked: Asked, session: str, made: Made, recalled: list[int]
@@ -197,7 +204,7 @@ class Turns:
         # finds the answer.
         async with asked.alone():
             if await is_there(asked.store, session, asked.seq):
-                await self._check_remembered(asked, recalled)
+                await _check_remembered(asked, recalled)
             ack = await append_answer(asked, session, made.messages, recalled)
         if ack is None:
             await running.tell("gone")
@@ -210,20 +217,21 @@ class Turns:
             repeated=ack.repeated,
         )
 
-    async def _check_remembered(self, asked: Asked, recalled: list[int]) -> None:
-        for number in recalled:
-            if not await is_remembered(asked.store, asked.person.memories, number):
-                raise Conflict(
-                    "what the answer repeats was forgotten meanwhile; your message is saved, the "
-                    "answer is not. Ask again"
-                )
-
     async def close(self, timeout_s: float = 5.0) -> None:
         """Let the answers that are being made come to their end, for a while."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             for task in late:
                 task.cancel()
+
+
+async def _check_remembered(asked: Asked, recalled: Iterable[int]) -> None:
+    for number in recalled:
+        if not await is_remembered(asked.store, asked.person.memories, number):
+            raise Conflict(
+                "what the answer repeats was forgotten meanwhile; your message is saved, the "
+                "answer is not. Ask again"
+            )
 
 
 async def append_answer(

@@ -52,6 +52,8 @@ function render(page) {
       view.looked(item, looks.get(one.answers) || [], "", tell.show);
     }
   }
+  const cut = page.interrupted;
+  if (cut && !view.answer(cut.answers)) view.interrupted(view.assistant(cut.content, cut));
   for (const one of page.damaged) view.damaged(one);
   here.first = page.messages[0]?.seq || 0;
   by("older").hidden = page.messages.length < 200;
@@ -162,7 +164,8 @@ async function listen(item, answer, goOn) {
         reply?.remove();
         over = true;
       } else if (event.kind === "failed") {
-        reply?.remove();
+        if (reply?.querySelector(".bubble").textContent) view.interrupted(reply);
+        else reply?.remove();
         const mine = shown(item);
         if (mine) again(mine, item, event.message);
         over = true;

@@ -74,12 +74,26 @@ function place(item, first) {
 
 export function grow(item, text) {
   const near = isNear();
+  begins(item);
   item.querySelector(".bubble").textContent += text;
   if (near) toEnd();
 }
 
 export function fill(item, text) {
+  begins(item);
   item.querySelector(".bubble").textContent = text;
+}
+
+// It is all that was heard of an answer; it stays until the next one begins.
+export function interrupted(item) {
+  item.querySelector(".state")?.remove();
+  item.append(make("p", { class: "state", "data-state": "held" }, make("span", { text: "interrupted" })));
+}
+
+function begins(item) {
+  if (!item.querySelector(".state")) return;
+  item.querySelector(".state").remove();
+  item.querySelector(".bubble").textContent = "";
 }
 
 // What an answer was made from, folded below it.
