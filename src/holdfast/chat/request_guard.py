@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from holdfast.chat import bounds
 
@@ -72,6 +73,8 @@ class Guard:
             return
         try:
             await self._app(scope, _counted(receive, limit, within_s), dressed)
+        except ClientDisconnect:
+            return  # there is nobody to answer, and nothing was done
         except Exception:
             # Here, because what is outside of this would answer without these headers.
             log.exception("a request failed")

@@ -23,6 +23,7 @@ from holdfast.errors import VerifyError
 from holdfast.verify.capsule import data, kept, work
 
 CAPSULES = Path(__file__).parents[2] / "capsules" / "0.1.0"
+FILES = ("sqlite", "sqlite-schema-3", "export")
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -307,10 +308,10 @@ def test_a_capsule_that_once_ended_in_a_traceback_ends_in_words(tmp_path: Path, 
     attack(tmp_path, seed)
 
 
-def attack(tmp_path: Path, seed: int) -> None:
+def attack(tmp_path: Path, seed: int, names: tuple[str, ...] = FILES) -> None:
     """Whatever a manifest or a file says: an exit code of its own, no traceback, and it ends."""
     chance = random.Random(seed)
-    folder = copy_of(chance.choice(("sqlite", "sqlite-schema-3", "export")), tmp_path)
+    folder = copy_of(chance.choice(names), tmp_path)
 
     def somewhere(value: dict[str, Any]) -> None:
         for _ in range(chance.choice((1, 1, 2, 5))):
@@ -323,11 +324,14 @@ def attack(tmp_path: Path, seed: int) -> None:
     if chance.random() < 0.6:
         change(folder, somewhere)
     else:
-        [file] = (folder / "data").glob("*.xz")
-        data = bytearray(lzma.decompress(file.read_bytes()))
+        files = sorted(file for file in (folder / "data").rglob("*") if file.is_file())
+        file = files[seed % len(files)]
+        is_packed = file.suffix == ".xz"
+        data = bytearray(lzma.decompress(file.read_bytes()) if is_packed else file.read_bytes())
         for _ in range(chance.choice((1, 3, 50))):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        put(folder, file.name, lzma.compress(bytes(data)))
+        name = str(file.relative_to(folder / "data"))
+        put(folder, name, lzma.compress(bytes(data)) if is_packed else bytes(data))
     done = verify(folder)
     assert done.exit_code in (0, 1, 2, 3, 4)
     assert "Traceback" not in done.output
