@@ -192,7 +192,8 @@ class PatroniMember(LocalProcess):
         agent = run_dir.path / "agent"
         agent.mkdir(mode=0o700)
         write_private(agent / "patroni.json", json.dumps(self._configuration(run_dir.path)))
-        for path in (agent, agent / "patroni.json", run_dir.path / "data"):
+        # The file first: who owns its directory may put a link in its place.
+        for path in (agent / "patroni.json", agent, run_dir.path / "data"):
             os.chown(path, *run_as_ids())
         return run_dir
 
