@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -174,6 +175,35 @@ def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, called
     done = verify(folder)
     assert done.exit_code == 1
     assert "code of its own, which was not run: 'busy'" in done.output
+
+
+_CHECKED = "UPDATE sqlite_schema SET sql = replace(sql, 'CHECK (floor ', '{} CHECK (floor ')"
+COSTLY = {
+    "check": _CHECKED.format("CHECK (length(hex(zeroblob(1000000))))"),
+    "default": "UPDATE sqlite_schema SET sql = replace(sql, 'floor      INTEGER NOT NULL DEFAULT 0', "
+    "'floor INTEGER NOT NULL DEFAULT (length(printf(''%1000000d'', 1)) * 0)')",
+    "index": "CREATE INDEX busy ON sessions (length(hex(zeroblob(1000000 + id))))",
+    "module": "CREATE VIRTUAL TABLE busy USING fts5(words)",
+    "long": _CHECKED.format("CHECK (max(1, 2)) " * 2000),
+    "many": "".join(f"CREATE INDEX i{at} ON sessions (id);" for at in range(200)),
+}
+
+
+@pytest.mark.parametrize("how", COSTLY)
+def test_a_sqlite_file_whose_tables_compute_is_not_opened(tmp_path: Path, how: str):
+    """Each row that is written would cost what its author likes, in the process that looks at it."""
+    folder = copy_of("sqlite-schema-4", tmp_path)
+    file = tmp_path / "memory.db"
+    file.write_bytes(unpacked(folder, "memory.db"))
+    with contextlib.closing(apsw.Connection(str(file))) as connection:
+        before = list(connection.execute("SELECT * FROM sqlite_schema"))
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(COSTLY[how])
+        assert list(connection.execute("SELECT * FROM sqlite_schema")) != before
+    put(folder, "memory.db.xz", lzma.compress(file.read_bytes()))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "code of its own, which was not run" in done.output
 
 
 @pytest.mark.parametrize("target", ["openai-agents:sqlite", "chroma:client"])
