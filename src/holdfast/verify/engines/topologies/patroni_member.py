@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import EngineMissing, FaultNotProven
-from holdfast.linux import descendants
+from holdfast.linux import descendants, working_dir
 from holdfast.verify import reaper
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.options import EngineOptions
@@ -164,7 +164,9 @@ class PatroniMember(LocalProcess):
         """Patroni and the PostgreSQL, which is no child of it."""
         roots = [self._process.pid] if self._process is not None else []
         with contextlib.suppress(OSError, ValueError, IndexError):
-            roots.append(int((self.data_dir / "postmaster.pid").read_text().split()[0]))
+            pid = int((self.data_dir / "postmaster.pid").read_text().split()[0])
+            if working_dir(pid) == str(self.data_dir.resolve()):  # else another has its pid by now
+                roots.append(pid)
         return descendants(roots)
 
     def close(self) -> None:
