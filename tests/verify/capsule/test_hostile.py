@@ -101,6 +101,21 @@ def test_a_dump_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
     assert time.monotonic() - begin_s < 50, "one sleep of the dump is longer"
 
 
+def test_a_dump_does_not_fill_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its files are in memory here: a few bytes make as many as its author likes."""
+    monkeypatch.setattr(work, "DATA_BYTES_MAX", 150 << 20, raising=False)
+    folder = copy_of("postgres-15", tmp_path)
+    large = (
+        b"CREATE TABLE holdfast.large (at int, word text); ALTER TABLE holdfast.large ALTER word SET STORAGE PLAIN;"
+        + b"INSERT INTO holdfast.large SELECT n, repeat('x', 7000) FROM generate_series(1, 5000) n;"
+        * 20
+    )
+    put(folder, "dump.sql.xz", lzma.compress(unpacked(folder, "dump.sql") + large))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "the dump cannot be run" in done.output
+
+
 def commands(*lines: str) -> bytes:
     """Commands as an append-only file has them."""
     words = [line.split() for line in lines]
