@@ -139,6 +139,13 @@ def test_a_customer_with_a_network_of_addresses_is_one():
     assert address_of({"client": None}) == ""
 
 
+def test_people_with_ipv4_are_not_one_where_the_service_listens_on_ipv6():
+    """`--host ::` serves both; there an IPv4 address is the end of an IPv6 one."""
+    first, second = (address_of({"client": (f"::ffff:192.0.2.{at}", 1)}) for at in (1, 2))
+    assert first != second
+    assert first == address_of({"client": ("192.0.2.1", 9)})
+
+
 def opened(port: int, words: bytes = b"") -> socket.socket:
     """A connection of somebody who means harm."""
     link = socket.create_connection(("127.0.0.1", port), 10, source_address=(HOSTILE, 0))

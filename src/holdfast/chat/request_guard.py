@@ -227,6 +227,7 @@ def address_of(scope: Scope) -> str:
         parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
-    if parsed.version == 4:  # noqa: PLR2004
-        return host
-    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+    # One socket may serve both: there ::ffff:192.0.2.1 is a person of their own, too.
+    return str(getattr(parsed, "ipv4_mapped", parsed))
