@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import socket
 import time
@@ -33,7 +32,6 @@ from holdfast.errors import Conflict
 from holdfast.secrets import SecretUrl
 from tests.chat.hostile import HOSTILE, attack
 from tests.chat.people import Client
-from tests.exports import export, session
 from tests.waiting import wait_until
 
 KEY = "key-0000-0000-0001"
@@ -58,11 +56,11 @@ def test_a_message_of_very_many_statements_is_not_compared_with_itself_for_long(
     assert time.process_time() - begun < 0.05
 
 
-def test_10_000_hostile_requests_in_small(serve):
+def test_10_000_hostile_requests_in_small(serve, running):
     """The share of `make test`, beside whatever else runs; `make torture` makes all of them."""
-    seen = attack(serve("--rate", "2"), 300)
-    assert seen.tracebacks == 0
-    assert max(seen.honest_s) < 1, seen
+    seen = attack(serve("--rate", "2"), 300, calm=running)
+    assert not seen.tracebacks
+    assert seen.is_swift, seen
     assert not {status for status in seen.statuses if status >= 500 and status != 503}, seen
 
 
@@ -141,39 +139,11 @@ def test_a_customer_with_a_network_of_addresses_is_one():
     assert address_of({"client": None}) == ""
 
 
-def test_a_large_file_is_loaded_in_pieces_beside_others(tmp_path):
-    """Neither the loop nor the memory feels it: what is loaded is read twice, in a thread."""
-    person = Person.of(new_token())
-    lines = [
-        session(
-            f"u/{'0' * 32}/s/conversation-{at}",
-            [f"{at} {'x' * 1000} {turn}" for turn in range(1000)],
-        )
-        for at in range(4)
-    ]
-    data = "\n".join(export(*lines)).encode()
-    waits: list[float] = []
-
-    async def beside() -> None:
-        while True:
-            begun = time.monotonic()
-            await asyncio.sleep(0.005)
-            waits.append(time.monotonic() - begun)
-
-    async def work() -> dict[str, int]:
-        store = await holdfast.connect_async(f"sqlite:///{tmp_path}/m.db", namespace="chat")
-        async with store:
-            watching = asyncio.create_task(beside())
-            loaded = await panel.load(store, person, io.BytesIO(data), KEY)
-            again = await panel.load(store, person, io.BytesIO(data), KEY)
-            watching.cancel()
-            assert loaded == again
-            stat = await store.stat((await store.sessions(prefix=person.prefix))[0])
-            assert stat.count == 1000
-            return loaded
-
-    assert asyncio.run(work()) == {"conversations": 4, "messages": 4000, "memories": 0}
-    assert max(waits) < 0.5, f"the loop stood still for {max(waits):.2f} s"
+def test_people_with_ipv4_are_not_one_where_the_service_listens_on_ipv6():
+    """`--host ::` serves both; there an IPv4 address is the end of an IPv6 one."""
+    first, second = (address_of({"client": (f"::ffff:192.0.2.{at}", 1)}) for at in (1, 2))
+    assert first != second
+    assert first == address_of({"client": ("192.0.2.1", 9)})
 
 
 def opened(port: int, words: bytes = b"") -> socket.socket:
@@ -255,7 +225,10 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, m
         async with served(app) as (reader, writer):
             writer.write(head.encode())
             dripping = asyncio.create_task(drip(writer))
-            found = await asyncio.wait_for(reader.read(), 30)  # to the end: it hangs up too
+            found = b""
+            with contextlib.suppress(ConnectionResetError):  # it hangs up on what is unread
+                while piece := await asyncio.wait_for(reader.read(100_000), 30):
+                    found += piece
             dripping.cancel()
         await link.close()
         return found
@@ -322,6 +295,26 @@ def test_a_head_that_never_ends_is_not_kept(serve):
         with pytest.raises((ConnectionError, BrokenPipeError)):
             for _ in range(1000):
                 link.sendall(b"x" * 65536)
+    assert "Traceback" not in service.log(1000)
+
+
+def test_one_who_leaves_while_their_file_is_sent_is_no_defect_of_the_service(serve):
+    service = serve()
+    port = urlsplit(service.url).port
+    head = (
+        f"POST /api/load/{KEY} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: holdfast_person={new_token()}\r\n"
+        "Content-Length: 1000\r\n\r\nhalf of it"
+    )
+    link = opened(port, head.encode())
+    with httpx.Client(transport=httpx.HTTPTransport(local_address=HOSTILE), timeout=60) as http:
+        other = Client(http, service.url)
+
+        def loads() -> bool:
+            return other.ask("POST", f"/api/load/{KEY}", content=b"x").status_code != 429
+
+        wait_until(lambda: not loads())  # one at a time: the first is being read
+        link.close()
+        wait_until(loads)
     assert "Traceback" not in service.log(1000)
 
 

@@ -73,6 +73,20 @@ def test_log_and_index_deleted_together(path: Path):
         assert left(path) == ["before", "after"]
 
 
+def test_a_link_that_somebody_put_there_is_not_written_through(path: Path):
+    """In a directory that others can write to, they know the pid of this process."""
+    theirs = path.with_name("not ours")
+    theirs.write_text("not ours")
+    with holdfast.connect(f"sqlite:///{path}") as store:
+        store.append("s", say("before"))
+        part(path, f"wal-{os.getpid()}").symlink_to(theirs)
+        part(path, "wal").unlink()
+        store.append("s", say("after"))
+        assert theirs.read_text() == "not ours"
+        part(path, f"wal-{os.getpid()}").unlink(missing_ok=True)
+        assert left(path) == ["before", "after"]
+
+
 def test_a_store_that_only_reads_puts_the_log_back_too(path: Path):
     with holdfast.connect(f"sqlite:///{path}") as store:
         store.append("s", say("before"))

@@ -16,6 +16,9 @@ LOAD_BYTES_MAX: Final = 16 * 1024 * 1024
 LOAD_PIECE_MESSAGES: Final = 200
 """Messages that a load appends at a time, so that others come in between."""
 
+LOAD_LINE_VALUES_MAX: Final = 300_000
+"""Signs between values in one line of it; the keys of the longest conversation that fits have fewer."""
+
 LOAD_MEMORIES_MAX: Final = 10_000
 """Memories in a file that is loaded."""
 

@@ -272,10 +272,18 @@ def _pieces(file: IO[bytes]) -> Iterator[tuple[str, int, list[Message]]]:
 def _copies(file: IO[bytes]) -> Iterator[tuple[SessionCopy, str]]:
     """What is of a chat in the file, one after the other; "" for memories."""
     file.seek(0)
-    for copy in _read(line.decode("utf-8") for line in file):  # cut at newlines only
+    for copy in _read(_light(line).decode("utf-8") for line in file):  # cut at newlines only
         conversation = _conversation(copy.name)
         if conversation is not None:
             yield copy, conversation
+
+
+def _light(data: bytes) -> bytes:
+    """The same JSON, if it is parsed in a moment: until its end no other thread goes on."""
+    if sum(map(data.count, (b"{", b"[", b":", b","))) > bounds.LOAD_LINE_VALUES_MAX:
+        most = f"{bounds.LOAD_LINE_VALUES_MAX:,}"
+        raise LimitExceeded(f"a line has more than {most} values. Nothing was loaded")
+    return data
 
 
 def _conversation(log: bytes) -> str | None:
@@ -292,7 +300,9 @@ def _messages(copy: SessionCopy) -> list[Message]:
     if expires_ms is not None and expires_ms <= time.time() * 1000:
         return []
     try:
-        found = [codec.decode(record, seq) for seq, record in copy.copy.rows if record != ERASED]
+        found = [
+            codec.decode(_light(record), seq) for seq, record in copy.copy.rows if record != ERASED
+        ]
     except StoredDataError as error:
         raise UsageError(f"a message cannot be read: {error}. Nothing was loaded") from error
     # Numbers of memories are those of the store that it comes from.

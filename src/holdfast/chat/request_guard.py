@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from holdfast.chat import bounds
 
@@ -72,6 +73,8 @@ class Guard:
             return
         try:
             await self._app(scope, _counted(receive, limit, within_s), dressed)
+        except ClientDisconnect:
+            return  # there is nobody to answer, and nothing was done
         except Exception:
             # Here, because what is outside of this would answer without these headers.
             log.exception("a request failed")
@@ -224,6 +227,7 @@ def address_of(scope: Scope) -> str:
         parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
-    if parsed.version == 4:  # noqa: PLR2004
-        return host
-    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+    # One socket may serve both: there ::ffff:192.0.2.1 is a person of their own, too.
+    return str(getattr(parsed, "ipv4_mapped", parsed))

@@ -49,6 +49,8 @@ DIR_PREFIX: Final = "holdfast-run-"
 GONE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.001
 _MNT_DETACH: Final = 2
+_PID_FILE_CHARS_MAX: Final = 65_536
+_SEGMENTS: Final = Path("/proc/sysvipc/shm")
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
@@ -116,9 +118,11 @@ def remove_dir(run_dir: str) -> None:
     A disk that is mounted in it goes too; on that one an engine has a run directory of its own.
     """
     with contextlib.suppress(OSError):
-        for place in ("*/postmaster.pid", "*/*/data/postmaster.pid"):
-            for pid_file in Path(run_dir).glob(place):
-                free_shared_memory(pid_file)
+        for folder in Path(run_dir).iterdir():
+            free_shared_memory(folder / "postmaster.pid")
+            if folder.lstat().st_uid == os.geteuid():  # else somebody may have put links there
+                for pid_file in folder.glob("*/data/postmaster.pid"):
+                    free_shared_memory(pid_file)
     for mount in reversed(mounts()):
         if str(mount.point).startswith(f"{run_dir}/"):
             ctypes.CDLL(None).umount2(os.fsencode(mount.point), _MNT_DETACH)
@@ -131,9 +135,18 @@ def free_shared_memory(pid_file: Path) -> None:
 
 
 def segment_of(pid_file: Path) -> int | None:
-    """The System V segment that a postmaster names in its pid file; None if it names none."""
+    """The System V segment that a postmaster names in its pid file; None if it names none.
+
+    Where root runs the kit, another user may write that file: a link is not followed, and no
+    segment of anybody else is believed to be the server's.
+    """
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(pid_file.read_text().splitlines()[6].split()[1])
+        with open(os.open(pid_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
+            segment = int(file.read(_PID_FILE_CHARS_MAX).splitlines()[6].split()[1])
+            owner = os.fstat(file.fileno()).st_uid
+        rows = [line.split() for line in _SEGMENTS.read_text().splitlines()[1:]]
+        if [segment, owner] in [[int(row[1]), int(row[9])] for row in rows]:  # shmid, cuid
+            return segment
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -23,6 +24,7 @@ from holdfast.errors import VerifyError
 from holdfast.verify.capsule import data, kept, work
 
 CAPSULES = Path(__file__).parents[2] / "capsules" / "0.1.0"
+FILES = ("sqlite", "sqlite-schema-3", "export")
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -99,6 +101,21 @@ def test_a_dump_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
     assert time.monotonic() - begin_s < 50, "one sleep of the dump is longer"
 
 
+def test_a_dump_does_not_fill_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its files are in memory here: a few bytes make as many as its author likes."""
+    monkeypatch.setattr(work, "DATA_BYTES_MAX", 150 << 20, raising=False)
+    folder = copy_of("postgres-15", tmp_path)
+    large = (
+        b"CREATE TABLE holdfast.large (at int, word text); ALTER TABLE holdfast.large ALTER word SET STORAGE PLAIN;"
+        + b"INSERT INTO holdfast.large SELECT n, repeat('x', 7000) FROM generate_series(1, 5000) n;"
+        * 20
+    )
+    put(folder, "dump.sql.xz", lzma.compress(unpacked(folder, "dump.sql") + large))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "the dump cannot be run" in done.output
+
+
 def commands(*lines: str) -> bytes:
     """Commands as an append-only file has them."""
     words = [line.split() for line in lines]
@@ -173,6 +190,35 @@ def test_a_sqlite_file_with_code_of_its_own_is_not_opened(tmp_path: Path, called
     done = verify(folder)
     assert done.exit_code == 1
     assert "code of its own, which was not run: 'busy'" in done.output
+
+
+_CHECKED = "UPDATE sqlite_schema SET sql = replace(sql, 'CHECK (floor ', '{} CHECK (floor ')"
+COSTLY = {
+    "check": _CHECKED.format("CHECK (length(hex(zeroblob(1000000))))"),
+    "default": "UPDATE sqlite_schema SET sql = replace(sql, 'floor      INTEGER NOT NULL DEFAULT 0', "
+    "'floor INTEGER NOT NULL DEFAULT (length(printf(''%1000000d'', 1)) * 0)')",
+    "index": "CREATE INDEX busy ON sessions (length(hex(zeroblob(1000000 + id))))",
+    "module": "CREATE VIRTUAL TABLE busy USING fts5(words)",
+    "long": _CHECKED.format("CHECK (max(1, 2)) " * 2000),
+    "many": "".join(f"CREATE INDEX i{at} ON sessions (id);" for at in range(200)),
+}
+
+
+@pytest.mark.parametrize("how", COSTLY)
+def test_a_sqlite_file_whose_tables_compute_is_not_opened(tmp_path: Path, how: str):
+    """Each row that is written would cost what its author likes, in the process that looks at it."""
+    folder = copy_of("sqlite-schema-4", tmp_path)
+    file = tmp_path / "memory.db"
+    file.write_bytes(unpacked(folder, "memory.db"))
+    with contextlib.closing(apsw.Connection(str(file))) as connection:
+        before = list(connection.execute("SELECT * FROM sqlite_schema"))
+        connection.execute("PRAGMA writable_schema=ON")
+        connection.execute(COSTLY[how])
+        assert list(connection.execute("SELECT * FROM sqlite_schema")) != before
+    put(folder, "memory.db.xz", lzma.compress(file.read_bytes()))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "code of its own, which was not run" in done.output
 
 
 @pytest.mark.parametrize("target", ["openai-agents:sqlite", "chroma:client"])
@@ -307,10 +353,10 @@ def test_a_capsule_that_once_ended_in_a_traceback_ends_in_words(tmp_path: Path, 
     attack(tmp_path, seed)
 
 
-def attack(tmp_path: Path, seed: int) -> None:
+def attack(tmp_path: Path, seed: int, names: tuple[str, ...] = FILES) -> None:
     """Whatever a manifest or a file says: an exit code of its own, no traceback, and it ends."""
     chance = random.Random(seed)
-    folder = copy_of(chance.choice(("sqlite", "sqlite-schema-3", "export")), tmp_path)
+    folder = copy_of(chance.choice(names), tmp_path)
 
     def somewhere(value: dict[str, Any]) -> None:
         for _ in range(chance.choice((1, 1, 2, 5))):
@@ -323,11 +369,14 @@ def attack(tmp_path: Path, seed: int) -> None:
     if chance.random() < 0.6:
         change(folder, somewhere)
     else:
-        [file] = (folder / "data").glob("*.xz")
-        data = bytearray(lzma.decompress(file.read_bytes()))
+        files = sorted(file for file in (folder / "data").rglob("*") if file.is_file())
+        file = files[seed % len(files)]
+        is_packed = file.suffix == ".xz"
+        data = bytearray(lzma.decompress(file.read_bytes()) if is_packed else file.read_bytes())
         for _ in range(chance.choice((1, 3, 50))):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        put(folder, file.name, lzma.compress(bytes(data)))
+        name = str(file.relative_to(folder / "data"))
+        put(folder, name, lzma.compress(bytes(data)) if is_packed else bytes(data))
     done = verify(folder)
     assert done.exit_code in (0, 1, 2, 3, 4)
     assert "Traceback" not in done.output

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.waiting import wait_until
 
 from holdfast.linux import users_of
 from holdfast.verify.engines import Topology, start_engine
+from holdfast.verify.engines.topologies.patroni_member import PatroniMember
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +69,20 @@ def test_nothing_is_left_of_a_topology_that_was_closed():
         assert any(users_of(home) for home in homes)
         topology.partition(topology.primary())
     assert [pid for home in homes for pid in users_of(home)] == []
+
+
+@pytest.mark.parametrize("is_its_own", [False, True])
+def test_a_pid_file_does_not_choose_what_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_its_own: bool
+):
+    """It may be an old one, of a pid that is another process by now; or its author means harm."""
+    monkeypatch.setattr(PatroniMember, "data_dir", tmp_path)
+    member = PatroniMember.__new__(PatroniMember)
+    member._process = None
+    process = subprocess.Popen(["sleep", "600"], cwd=tmp_path if is_its_own else "/")
+    try:
+        (tmp_path / "postmaster.pid").write_text(f"{process.pid}\n")
+        assert member.pids() == ([process.pid] if is_its_own else [])
+    finally:
+        process.kill()
+        process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -241,3 +242,35 @@ def test_what_somebody_else_put_there_is_not_swept(tmp_path: Path) -> None:
     reaper.sweep(str(tmp_path))
     assert sorted(tmp_path.iterdir()) == sorted([odd, link, foreign, home])
     assert list(foreign.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can remove what belongs to others")
+@pytest.mark.parametrize("how", ["names", "leads to", "lies below what leads to"])
+def test_a_pid_file_of_another_user_gives_no_power_over_shared_memory(
+    tmp_path: Path, how: str
+) -> None:
+    """Of what a server's user may write, root believes nothing about others."""
+    libc, nobody = ctypes.CDLL(None), 65534
+    segment = libc.shmget(0, 4096, 0o600)
+    try:
+        server = tmp_path / "elsewhere" / "data"
+        server.mkdir(parents=True)
+        real = server / "postmaster.pid"
+        real.write_text("\n" * 6 + f"0 {segment}\n")  # root's server, with root's memory
+        run_dir = tmp_path / "run"
+        data = run_dir / "data"
+        data.mkdir(parents=True)
+        if how == "names":
+            (data / "postmaster.pid").write_text(real.read_text())
+            os.chown(data / "postmaster.pid", nobody, nobody)
+        elif how == "leads to":
+            (data / "postmaster.pid").symlink_to(real)
+        else:
+            (data / "link").symlink_to(server.parent)
+        os.chown(data, nobody, nobody)
+        reaper.remove_dir(str(run_dir))
+        assert not run_dir.exists()
+        lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+        assert str(segment) in {line.split()[1] for line in lines}
+    finally:
+        reaper.remove_segment(segment)

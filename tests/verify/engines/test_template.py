@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast.errors import EngineFailed
 from holdfast.pytest_plugin import EngineFactory
-from holdfast.verify.engines import start_engine
+from holdfast.verify.engines import start_engine, template
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.postgres import PostgresEngine, _spares
 from holdfast.verify.engines.template import ClusterFiles
@@ -105,6 +106,43 @@ def test_whatever_happened_the_files_are_new_again(
     assert _contents(data_dir) != new
     files.make_new(data_dir)
     assert _contents(data_dir) == new
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could be led to what belongs to others")
+@pytest.mark.parametrize("name", ["base", "base/1"])
+def test_a_link_that_the_servers_user_puts_in_the_way_leads_root_nowhere(
+    files: ClusterFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    outside, data_dir = tmp_path / "outside", tmp_path / "data"
+    (outside / "1").mkdir(parents=True, mode=0o755)
+    (outside / "1" / "1255").write_text("root's own")
+    data_dir.mkdir()
+    files.make_new(data_dir)
+    remove_others = template._remove_others
+
+    def and_then_a_link(folder: int, inside: str, *more: set[str]) -> None:
+        remove_others(folder, inside, *more)
+        if not inside and not (data_dir / name).is_symlink():  # all is looked at, nothing made yet
+            (data_dir / name).rename(tmp_path / "away")
+            (data_dir / name).symlink_to(outside)
+
+    monkeypatch.setattr(template, "_remove_others", and_then_a_link)
+    with contextlib.suppress(OSError):
+        files.make_new(data_dir)
+    assert (data_dir / name).is_symlink()
+    found = {path: (path.stat().st_uid, path.stat().st_mode & 0o777) for path in outside.rglob("*")}
+    assert found == {outside / "1": (0, 0o755), outside / "1" / "1255": (0, 0o644)}
+    assert (outside.stat().st_uid, outside.stat().st_mode & 0o777) == (0, 0o755)
+
+
+def test_a_template_holds_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root's own")
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    (cluster / "PG_VERSION").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="PG_VERSION"):
+        template._pack(cluster, tmp_path / "made.template")
+    assert sorted(tmp_path.iterdir()) == [cluster, tmp_path / "secret"]
 
 
 def test_after_real_use_and_a_kill_the_next_engine_has_new_files(

@@ -76,9 +76,10 @@ def _obstacle(watch: Watch, harm: Harm, is_sole: Callable[[], bool]) -> str | No
 
 def _give_name(watch: Watch) -> None:
     name = Path(watch.names[File.LOG])
-    beside = name.with_name(f"{name.name}-{os.getpid()}")
+    # A name that nobody can know: others may be able to put links into this directory.
+    beside = name.with_name(f"{name.name}-{os.urandom(8).hex()}")
     like = Path(watch.names[File.DATABASE]).stat()
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123
             os.fchmod(descriptor, like.st_mode & 0o777)

@@ -35,6 +35,17 @@ _SECRET_LINES: Final = re.compile(rb"^\\(un)?restrict .*\n", re.MULTILINE)
 _ROLE: Final = "capsule"
 _SQLITE: Final = b"SQLite format 3\0"
 _LEFT_OUT: Final = ("-shm", ".pid", ".lock")
+_OBJECTS_MAX: Final = 200
+_STATEMENT_BYTES_MAX: Final = 8_000
+_COSTLY: Final = frozenset(
+    b"randomblob zeroblob hex unhex printf format replace char group_concat string_agg quote concat "
+    b"concat_ws unistr instr like glob regexp match load_extension".split()
+)
+"""What takes much time or memory for few bytes of a schema."""
+_SQLITES_OWN: Final = frozenset(
+    b"sqlite_stat1 sqlite_stat4 sqlite_sequence tbl idx stat neq nlt ndlt sample name seq".split()
+)
+"""Words of tables that SQLite itself adds."""
 
 
 def keep(engine: Engine) -> tuple[str, dict[str, bytes]]:
@@ -110,23 +121,26 @@ def _run_dump(engine: Engine, dump: bytes) -> str:
     return url
 
 
-def check_code(folder: Path | None, database: Path) -> None:
-    """`EngineFailed` where a SQLite file, a framework's too, has a trigger or view that is not ours."""
+def check_code(folder: Path | None, database: Path, *, is_ours: bool) -> None:
+    """`EngineFailed` where a SQLite file, a framework's too, has code that is not of our own schema.
+
+    `is_ours`: the database is one of holdfast's.
+    """
     files = [] if folder is None else [one for one in folder.rglob("*") if one.is_file()]
     for file in files:
         if file == database or file.read_bytes().startswith(_SQLITE):
-            _check_code(file)
+            _check_code(file, is_ours=is_ours and file == database)
 
 
-def _check_code(file: Path) -> None:
+def _check_code(file: Path, *, is_ours: bool) -> None:
     import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
 
     schema = resources.files("holdfast.backends.sqlite") / "schema"
     known = b"".join(one.read_bytes() for one in schema.iterdir() if one.name.endswith(".sql"))
     # As bytes: what somebody else wrote need not be UTF-8.
     asked = (
-        "SELECT CAST(name AS BLOB), CAST(coalesce(sql, '?') AS BLOB) FROM sqlite_schema "
-        "WHERE lower(type) NOT IN ('table', 'index')"
+        "SELECT lower(type) IN ('table', 'index'), CAST(name AS BLOB), "
+        "CAST(coalesce(sql, '?') AS BLOB) FROM sqlite_schema"
     )
     try:
         connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
@@ -134,10 +148,26 @@ def _check_code(file: Path) -> None:
             rows: list[Any] = list(connection.execute(asked))
     except apsw.Error as error:
         raise EngineFailed(f"SQLite cannot read it: {error}") from error
-    foreign = [name for name, sql in rows if sql not in known]
-    if foreign:
-        name = (foreign[0] or b"").decode(errors="replace")
-        raise EngineFailed(f"it has code of its own, which was not run: {name!r}")
+    ours = _words(known) | _SQLITES_OWN if is_ours else None
+    foreign = [
+        name for holds, name, sql in rows if not (_is_plain(sql, ours) if holds else sql in known)
+    ]
+    if foreign or len(rows) > _OBJECTS_MAX:
+        name = (foreign[0] if foreign else rows[-1][1]) or b""
+        raise EngineFailed(
+            f"it has code of its own, which was not run: {name.decode(errors='replace')!r}"
+        )
+
+
+def _is_plain(sql: bytes, ours: set[bytes] | None) -> bool:
+    """A table or an index that computes nothing: a CHECK, a DEFAULT or a module may cost anything."""
+    words = _words(sql)
+    is_cheap = len(sql) <= _STATEMENT_BYTES_MAX and not words & _COSTLY
+    return is_cheap and (ours is None or words <= ours)
+
+
+def _words(sql: bytes) -> set[bytes]:
+    return set(re.findall(rb"\w+", sql.lower()))
 
 
 def copy_of(file: Path) -> bytes:

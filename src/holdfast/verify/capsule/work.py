@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -41,6 +43,10 @@ _EXPORT_ENGINE: Final = "sqlite"
 """Where an export is read, unless another is asked for."""
 VERIFY_S: Final = 120.0
 """How long the engine of one capsule may run."""
+DATA_BYTES_MAX: Final = 1 << 30
+"""What its files may take; they are in memory."""
+_LOOK_S: Final = 0.1
+_BLOCK_BYTES: Final = 512
 
 CapsuleStore = HoldfastStore | UserStore
 
@@ -282,7 +288,8 @@ def _brought(
     ):
         url = engine.url if exported else data.bring(engine, capsule.form, files)
         if kind == "sqlite" and not exported:
-            data.check_code(engine.data_dir, Path(unquote(urlsplit(url).path[1:])))
+            database = Path(unquote(urlsplit(url).path[1:]))
+            data.check_code(engine.data_dir, database, is_ours=target in names.HOLDFAST_TARGETS)
         with _opened(target, engine, capsule.namespace, url) as store:
             if exported and isinstance(store, HoldfastStore):
                 _load(store, files[_EXPORT])
@@ -311,18 +318,36 @@ def _load(store: HoldfastStore, export: bytes) -> None:
 
 @contextlib.contextmanager
 def _ended_after(seconds: float, engine: Engine) -> Iterator[None]:
-    """Kill a server whose data keep it busy for ever; what waits for it then gets an error."""
+    """Kill a server whose data keep it busy for ever, or grow; what waits for it then gets an error."""
     end = getattr(engine, "kill", None)
     if end is None:
         yield
         return
-    alarm = threading.Timer(seconds, end)
-    alarm.daemon = True
-    alarm.start()
+    end_s, over = time.monotonic() + seconds, threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_S):
+            if time.monotonic() > end_s or _bytes_in(engine.data_dir) > DATA_BYTES_MAX:
+                end()
+                return
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
     try:
         yield
     finally:
-        alarm.cancel()
+        over.set()
+        watching.join()
+
+
+def _bytes_in(folder: Path | None) -> int:
+    """Of all files that are there; one that goes meanwhile has none."""
+    found = 0
+    for path, _, files in os.walk(folder or ""):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found += os.lstat(f"{path}/{name}").st_blocks * _BLOCK_BYTES
+    return found
 
 
 @contextlib.contextmanager

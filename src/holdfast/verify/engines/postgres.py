@@ -253,8 +253,10 @@ class PostgresReplica(PostgresEngine):
         if done.returncode:
             raise EngineFailed(f"pg_basebackup failed. Its last words:\n{done.stderr[-2000:]}")
         if self._apply_delay_s:
-            with (data_dir / "postgresql.auto.conf").open("a") as conf:
-                conf.write(f"recovery_min_apply_delay = '{round(self._apply_delay_s * 1000)}ms'\n")
+            setting = f"recovery_min_apply_delay = '{round(self._apply_delay_s * 1000)}ms'\n"
+            flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW  # its user may have put a link there
+            with open(os.open(data_dir / "postgresql.auto.conf", flags), "a") as conf:  # noqa: PTH123
+                conf.write(setting)
 
 
 class _Spares:

@@ -40,6 +40,9 @@ INITDB_OPTIONS: Final = (
 _FORMAT: Final = "3"
 _INITDB_TIMEOUT_S: Final = 120.0
 _LENGTH_BYTES: Final = 8
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+"""Where root runs the kit, PostgreSQL's user may put a link in the way at any time: each step goes from
+one open directory to the next."""
 _ALWAYS_NEW: Final = ("pg_wal/", "global/pg_control")
 """Segments of the log are renamed into one another, so no sign on them proves anything."""
 
@@ -64,14 +67,21 @@ class ClusterFiles:
         inode, and no change of any sort since, by its ctime), and its mtime is still the one
         that we set. Every write of PostgreSQL moves that, however soon it came.
         """
-        base = str(data_dir)
         directories, files, data = self._open()
-        _remove_others(base, "", set(directories), {name for name, _, _ in files})
-        for name in ("", *directories):
-            self._make_directory(f"{base}/{name}")
-        for name, offset, size in files:
-            if not self._is_untouched(f"{base}/{name}", name):
-                self._write(f"{base}/{name}", name, data[offset : offset + size])
+        folders = {"": os.open(data_dir, _FOLDER)}
+        try:
+            _remove_others(folders[""], "", set(directories), {name for name, _, _ in files})
+            self._own(folders[""])
+            for name in directories:
+                inside, _, last = name.rpartition("/")
+                folders[name] = self._make_directory(folders[inside], last)
+            for name, offset, size in files:
+                folder, last = folders[name.rpartition("/")[0]], name.rpartition("/")[2]
+                if not self._is_untouched(folder, last, name):
+                    self._write(folder, last, name, data[offset : offset + size])
+        finally:
+            for folder in folders.values():
+                os.close(folder)
 
     def _open(self) -> tuple[list[str], list[tuple[str, int, int]], memoryview]:
         """Directories, files with their places, and the content: mapped, gone when let go of."""
@@ -81,26 +91,31 @@ class ClusterFiles:
         directories, files = json.loads(data[_LENGTH_BYTES:start])
         return directories, files, memoryview(data)[start:]
 
-    def _make_directory(self, path: str) -> None:
+    def _make_directory(self, folder: int, name: str) -> int:
         with suppress(FileExistsError):
-            os.mkdir(path, 0o700)  # noqa: PTH102 - a thousand Path objects are not free
-        os.chmod(path, 0o700)  # noqa: PTH101
-        if self._chown:
-            os.chown(path, *self._chown)
+            os.mkdir(name, 0o700, dir_fd=folder)
+        made = os.open(name, _FOLDER, dir_fd=folder)
+        self._own(made)
+        return made
 
-    def _is_untouched(self, path: str, name: str) -> bool:
+    def _own(self, folder: int) -> None:
+        os.fchmod(folder, 0o700)
+        if self._chown:
+            os.fchown(folder, *self._chown)
+
+    def _is_untouched(self, folder: int, last: str, name: str) -> bool:
         if name.startswith(_ALWAYS_NEW) or name not in self._written:
             return False
         try:
-            seen = os.lstat(path)
+            seen = os.lstat(last, dir_fd=folder)
         except FileNotFoundError:
             return False
         return seen.st_mtime_ns == 0 and (seen.st_ino, seen.st_ctime_ns) == self._written[name]
 
-    def _write(self, path: str, name: str, content: memoryview) -> None:
+    def _write(self, folder: int, last: str, name: str, content: memoryview) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108
-        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.unlink(last, dir_fd=folder)
+        target = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
         try:
             if self._chown:
                 os.fchown(target, *self._chown)
@@ -112,18 +127,22 @@ class ClusterFiles:
         self._written[name] = (seen.st_ino, seen.st_ctime_ns)
 
 
-def _remove_others(base: str, inside: str, directories: set[str], files: set[str]) -> None:
+def _remove_others(folder: int, inside: str, directories: set[str], files: set[str]) -> None:
     """Remove what the template does not have, links and wrong types too; follow no link."""
-    with os.scandir(f"{base}/{inside}") as entries:
+    with os.scandir(folder) as entries:
         for entry in list(entries):
             name = f"{inside}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                if name in directories:
-                    _remove_others(base, f"{name}/", directories, files)
-                else:
-                    shutil.rmtree(entry.path)
+                if name not in directories:
+                    shutil.rmtree(entry.name, dir_fd=folder)
+                    continue
+                inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                try:
+                    _remove_others(inner, f"{name}/", directories, files)
+                finally:
+                    os.close(inner)
             elif name not in files or entry.is_symlink():
-                os.unlink(entry.path)  # noqa: PTH108
+                os.unlink(entry.name, dir_fd=folder)
 
 
 def _write_all(target: int, data: memoryview) -> None:
@@ -193,26 +212,37 @@ def _initdb(initdb: Path, cluster: Path, secret: Path, as_user: AsUser) -> None:
 
 def _pack(cluster: Path, template: Path) -> None:
     """Write the cluster into one file: synced, then renamed, so that it is whole or absent."""
-    entries = sorted(cluster.rglob("*"))
-    directories = [str(path.relative_to(cluster)) for path in entries if path.is_dir()]
-    paths = [path for path in entries if path.is_file()]
+    directories, contents = _read_all(cluster)
     files, offset = [], 0
-    for path in paths:
-        files.append((str(path.relative_to(cluster)), offset, path.stat().st_size))
-        offset += path.stat().st_size
+    for name, content in contents:
+        files.append((name, offset, len(content)))
+        offset += len(content)
     index = json.dumps([directories, files]).encode()
     part = template.with_suffix(f".{os.getpid()}.part")
     try:
         with part.open("wb") as out:
             out.write(len(index).to_bytes(_LENGTH_BYTES) + index)
-            for path in paths:
-                out.write(path.read_bytes())
+            for _, content in contents:
+                out.write(content)
             out.flush()
             os.fsync(out.fileno())
         part.rename(template)
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
+
+
+def _read_all(cluster: Path) -> tuple[list[str], list[tuple[str, bytes]]]:
+    """Every directory in it, and every file with its content; `OSError` for a link."""
+    directories, files = [], []
+    for path, _, names, folder in os.fwalk(cluster):
+        inside = os.path.relpath(path, cluster)
+        directories.append(inside)
+        for name in names:
+            found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            with open(found, "rb") as file:  # noqa: PTH123
+                files.append((os.path.normpath(f"{inside}/{name}"), file.read()))
+    return sorted(set(directories) - {"."}), sorted(files)
 
 
 @contextmanager

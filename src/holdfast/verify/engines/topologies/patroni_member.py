@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import EngineMissing, FaultNotProven
-from holdfast.linux import descendants
+from holdfast.linux import descendants, working_dir
 from holdfast.verify import reaper
 from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.engines.options import EngineOptions
@@ -164,7 +164,9 @@ class PatroniMember(LocalProcess):
         """Patroni and the PostgreSQL, which is no child of it."""
         roots = [self._process.pid] if self._process is not None else []
         with contextlib.suppress(OSError, ValueError, IndexError):
-            roots.append(int((self.data_dir / "postmaster.pid").read_text().split()[0]))
+            pid = int((self.data_dir / "postmaster.pid").read_text().split()[0])
+            if working_dir(pid) == str(self.data_dir.resolve()):  # else another has its pid by now
+                roots.append(pid)
         return descendants(roots)
 
     def close(self) -> None:
@@ -192,7 +194,8 @@ class PatroniMember(LocalProcess):
         agent = run_dir.path / "agent"
         agent.mkdir(mode=0o700)
         write_private(agent / "patroni.json", json.dumps(self._configuration(run_dir.path)))
-        for path in (agent, agent / "patroni.json", run_dir.path / "data"):
+        # The file first: who owns its directory may put a link in its place.
+        for path in (agent / "patroni.json", agent, run_dir.path / "data"):
             os.chown(path, *run_as_ids())
         return run_dir
 
