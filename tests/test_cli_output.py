@@ -195,7 +195,9 @@ def test_a_badge_is_written_beside_the_check(shell: Shell):
 
 
 def test_findings_of_a_manifest_are_written_as_sarif(shell: Shell):
-    (shell.folder / "compose 1.yaml").write_text("services: {db: {image: 'redis:7'}}\n")
+    (shell.folder / "compose 1.yaml").write_text(
+        "services:\n  web:\n    image: nginx\n  db:\n    image: redis:7\n"
+    )
     done = shell("doctor", "--manifest", "compose 1.yaml", "--sarif", "d.sarif")
     assert done.returncode == 1, done.stderr
     [run] = json.loads((shell.folder / "d.sarif").read_text())["runs"]
@@ -203,6 +205,7 @@ def test_findings_of_a_manifest_are_written_as_sarif(shell: Shell):
     assert first["level"] == "error"
     place = first["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "compose%201.yaml"
+    assert place["region"] == {"startLine": 5}
     assert {one["ruleId"] for one in run["results"]} == {
         rule["id"] for rule in run["tool"]["driver"]["rules"]
     }

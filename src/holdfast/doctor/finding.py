@@ -76,6 +76,8 @@ class Finding:
     change: str
     commands: tuple[str, ...] = ()
     """The change as it is typed; `--fix` prints these and runs none of them."""
+    line: int = 1
+    """Of the file that it is about, where it is about one."""
 
     @property
     def counts(self) -> bool:

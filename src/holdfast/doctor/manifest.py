@@ -53,6 +53,13 @@ class Container:
     environment: dict[str, str]
     mounts: list[Mount] = field(default_factory=list)
     kubernetes: bool = False
+    line: int = 1
+
+
+class _Lined(dict[Any, Any]):
+    """A mapping that knows at which line of its file it begins."""
+
+    line = 1
 
 
 def look_at(path: Path) -> Audit:
@@ -67,12 +74,14 @@ def look_at(path: Path) -> Audit:
         ) from error
     opinion, facts, found = Opinion(), {}, False
     for container in containers:
+        of_it = _judge_settings(container)
         for engine, data in _data_directories(container):
             found = True
             mount = _covering(container.mounts, data)
             facts[f"{container.name}: {data}"] = f"{engine} on {_words(mount)}"
-            opinion.findings += _judge_mount(container, data, mount)
-        opinion.add(_judge_settings(container))
+            of_it.findings += _judge_mount(container, data, mount)
+        of_it.findings = [replace(one, line=container.line) for one in of_it.findings]
+        opinion.add(of_it)
     if not found:
         raise UsageError(
             f"{path} has no container in which an engine is recognised (redis, valkey, postgres, "
@@ -94,10 +103,21 @@ def _load(path: Path) -> list[Any]:
         import yaml  # noqa: PLC0415 - only who reads a manifest needs it
     except ImportError as error:
         raise UsageError("--manifest needs PyYAML: pip install 'holdfast[doctor]'") from error
+
+    class Loader(yaml.SafeLoader):
+        """Notes where mappings begin."""
+
+    def mapping(loader: Loader, node: Any) -> _Lined:
+        made = _Lined(loader.construct_mapping(node, deep=True))
+        made.line = node.start_mark.line + 1
+        return made
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
     if path.stat().st_size > FILE_BYTES_MAX:
         raise UsageError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     try:
-        return [one for one in yaml.safe_load_all(path.read_text("utf-8")) if one]
+        text = path.read_text("utf-8")
+        return [one for one in yaml.load_all(text, Loader) if one]
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is no YAML: {error}") from error
 
@@ -126,7 +146,8 @@ def _from_compose(name: str, service: Mapping[str, Any]) -> Container:
         given = dict(str(one).partition("=")[::2] for one in given)
     words = _split(service.get("entrypoint")) + _split(service.get("command"))
     environment = {str(key): str(value) for key, value in given.items()}
-    return Container(name, str(service.get("image", "")), words, environment, mounts)
+    image, line = str(service.get("image", "")), getattr(service, "line", 1)
+    return Container(name, image, words, environment, mounts, line=line)
 
 
 def _compose_mount(volume: Any) -> Mount:
@@ -166,6 +187,7 @@ def _from_kubernetes(document: Mapping[str, Any]) -> Iterator[Container]:
                 for mount in one.get("volumeMounts") or ()
             ],
             kubernetes=True,
+            line=getattr(one, "line", 1),
         )
 
 

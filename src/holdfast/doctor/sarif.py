@@ -39,10 +39,9 @@ def sarif(found: Audit, manifest: Path) -> dict[str, Any]:
 
 
 def _result(finding: Finding, manifest: Path) -> dict[str, Any]:
-    # A finding is about what a file says or leaves out as a whole, so it stands at its first line.
     place = {
         "artifactLocation": {"uri": quote(manifest.as_posix())},
-        "region": {"startLine": 1},
+        "region": {"startLine": finding.line},
     }
     return {
         "ruleId": _rule(finding),
