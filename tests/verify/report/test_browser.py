@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.report import html
+from tests import accessibility
 from tests.verify.check.checking import Notes
 from tests.verify.report.results import everything
 from tests.verify.report.stores import IMAGE, SCRIPT
@@ -185,6 +186,7 @@ def test_every_word_can_be_read_in_light_and_dark(browser: Browser, page_file: P
         measured = page.evaluate(CONTRAST)
         poor = [one for one in measured if one["ratio"] < CONTRAST_MIN]
         assert not poor, poor[:5]
+        assert accessibility.faults(page) == []
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 18, 22)"
         assert dark == (scheme == "dark")
     assert len(measured) > 100

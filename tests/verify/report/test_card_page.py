@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from holdfast.model import Durability
 from holdfast.verify.report import html
 from holdfast.verify.result_card import Loss, Row, card_of
+from tests import accessibility
 from tests.verify.report.test_browser import CONTRAST, CONTRAST_MIN, SCHEMES, opened
 
 ROWS = (
@@ -73,4 +74,5 @@ def test_it_can_be_read_in_light_and_dark_and_on_a_phone(browser: Browser, file:
     with opened(browser, file, color_scheme=scheme, viewport=narrow) as (page, _):
         poor = [one for one in page.evaluate(CONTRAST) if one["ratio"] < CONTRAST_MIN]
         assert not poor, poor[:5]
+        assert accessibility.faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") == 320
