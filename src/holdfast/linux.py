@@ -236,6 +236,12 @@ def parse_mounts(lines: Iterable[str]) -> Iterator[Mount]:
         yield Mount(Path(point), kind, source)
 
 
+def segment_owners() -> dict[int, int]:
+    """The user who made each System V segment of shared memory."""
+    rows = [line.split() for line in _read("sysvipc/shm").splitlines()[1:]]
+    return {int(row[1]): int(row[9]) for row in rows}
+
+
 def mounts(pid: int | None = None) -> list[Mount]:
     """The mounts that this process sees, or that one; none where /proc does not say."""
     # A path need not be UTF-8; `Path` has the other bytes as surrogates too.

@@ -39,6 +39,7 @@ from holdfast.linux import (
     mounts,
     pid_namespace,
     read_process,
+    segment_owners,
     working_dir,
 )
 
@@ -50,7 +51,6 @@ GONE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.001
 _MNT_DETACH: Final = 2
 _PID_FILE_CHARS_MAX: Final = 65_536
-_SEGMENTS: Final = Path("/proc/sysvipc/shm")
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
@@ -144,8 +144,7 @@ def segment_of(pid_file: Path) -> int | None:
         with open(os.open(pid_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
             segment = int(file.read(_PID_FILE_CHARS_MAX).splitlines()[6].split()[1])
             owner = os.fstat(file.fileno()).st_uid
-        rows = [line.split() for line in _SEGMENTS.read_text().splitlines()[1:]]
-        if [segment, owner] in [[int(row[1]), int(row[9])] for row in rows]:  # shmid, cuid
+        if segment_owners().get(segment) == owner:
             return segment
     return None
 

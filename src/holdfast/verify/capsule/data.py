@@ -121,18 +121,18 @@ def _run_dump(engine: Engine, dump: bytes) -> str:
     return url
 
 
-def check_code(folder: Path | None, database: Path, *, is_ours: bool) -> None:
+def check_code(folder: Path | None, database: Path, *, is_holdfast: bool) -> None:
     """`EngineFailed` where a SQLite file, a framework's too, has code that is not of our own schema.
 
-    `is_ours`: the database is one of holdfast's.
+    `is_holdfast`: the database is one of holdfast's.
     """
     files = [] if folder is None else [one for one in folder.rglob("*") if one.is_file()]
     for file in files:
         if file == database or file.read_bytes().startswith(_SQLITE):
-            _check_code(file, is_ours=is_ours and file == database)
+            _check_code(file, is_holdfast=is_holdfast and file == database)
 
 
-def _check_code(file: Path, *, is_ours: bool) -> None:
+def _check_code(file: Path, *, is_holdfast: bool) -> None:
     import apsw  # noqa: PLC0415 - the driver, used past the store on purpose
 
     schema = resources.files("holdfast.backends.sqlite") / "schema"
@@ -148,9 +148,11 @@ def _check_code(file: Path, *, is_ours: bool) -> None:
             rows: list[Any] = list(connection.execute(asked))
     except apsw.Error as error:
         raise EngineFailed(f"SQLite cannot read it: {error}") from error
-    ours = _words(known) | _SQLITES_OWN if is_ours else None
+    vocabulary = _words(known) | _SQLITES_OWN if is_holdfast else None
     foreign = [
-        name for holds, name, sql in rows if not (_is_plain(sql, ours) if holds else sql in known)
+        name
+        for holds, name, sql in rows
+        if not (_is_plain(sql, vocabulary) if holds else sql in known)
     ]
     if foreign or len(rows) > _OBJECTS_MAX:
         name = (foreign[0] if foreign else rows[-1][1]) or b""
@@ -159,11 +161,11 @@ def _check_code(file: Path, *, is_ours: bool) -> None:
         )
 
 
-def _is_plain(sql: bytes, ours: set[bytes] | None) -> bool:
+def _is_plain(sql: bytes, vocabulary: set[bytes] | None) -> bool:
     """A table or an index that computes nothing: a CHECK, a DEFAULT or a module may cost anything."""
     words = _words(sql)
     is_cheap = len(sql) <= _STATEMENT_BYTES_MAX and not words & _COSTLY
-    return is_cheap and (ours is None or words <= ours)
+    return is_cheap and (vocabulary is None or words <= vocabulary)
 
 
 def _words(sql: bytes) -> set[bytes]:

@@ -289,7 +289,7 @@ def _brought(
         url = engine.url if exported else data.bring(engine, capsule.form, files)
         if kind == "sqlite" and not exported:
             database = Path(unquote(urlsplit(url).path[1:]))
-            data.check_code(engine.data_dir, database, is_ours=target in names.HOLDFAST_TARGETS)
+            data.check_code(engine.data_dir, database, is_holdfast=target in names.HOLDFAST_TARGETS)
         with _opened(target, engine, capsule.namespace, url) as store:
             if exported and isinstance(store, HoldfastStore):
                 _load(store, files[_EXPORT])
