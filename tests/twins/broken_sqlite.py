@@ -86,16 +86,16 @@ class OpenCall(SqliteStore):
 
 
 class TrimsTheEnd(SqliteStore):
-    """A call without result is cut off where it is the last message; then somebody writes another one."""
+    """A turn that is not finished is cut off at the end of a history; then somebody writes another message."""
 
     promise: ClassVar = "atomic"
     caught_by: ClassVar = (KILLED_AT_A_CALL,)
 
     def for_model(self, session: str) -> list[Turn]:
         turns = self.history(session)
-        while turns and "tool_calls" in turns[-1]:
-            turns.pop()
-        return turns
+        at = max((n for n, turn in enumerate(turns) if turn["role"] != "tool"), default=0)
+        results = len(turns) - at - 1
+        return turns if not turns or len(turns[at].get("tool_calls", ())) == results else turns[:at]
 
 
 class RetryDuplicates(SqliteStore):
