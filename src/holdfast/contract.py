@@ -151,7 +151,8 @@ class Store(_StoreBase, LongTerm, Forgetting):
         A model refuses a tool call without its result, which a crash can leave behind, and a
         result without its call. `turns="whole"` leaves them out; "repaired" puts a result after
         such a call that says that it was interrupted. That is not stored, and has no number:
-        append it, if you want it to stay.
+        append it, if you want it to stay. A result that came after another message had been
+        written is refused as well: it is left out with its call, or put behind its call.
         """
         self._check_open()
         command = operations.read(session, limit, before, after, seen, turns)

@@ -138,17 +138,21 @@ def _forget(
     command = Forget(b"", operations.check_cleaning(now))
     begin = operations.text_bytes(prefix or "", "prefix", limits.SESSION_BYTES_MAX)
     _check_age(older_than)
-    receipt = Forgotten()
+    erased: list[str] = []  # a receipt is made of them once a page: it has all of their names
+    total = Forgotten()
     for sublog in (b"", MEMORIES):  # a scope may have memories only
         after: bytes | None = None
         while names := (yield Names(sublog + begin, after, PAGE, gone=True)):
+            page = Forgotten()
             for name in names:
                 own = replace(command, session=name[len(sublog) :])
-                receipt = yield from _next(receipt, own, older_than, sublog, apart=apart)
+                page = yield from _next(page, own, older_than, sublog, apart=apart)
             after = names[-1]
+            erased += page.sessions
+            total = _sum(total, page)
             if progress is not None:
-                progress(receipt)
-    return receipt
+                progress(replace(total, sessions=tuple(erased)))
+    return replace(total, sessions=tuple(erased))
 
 
 def _one(command: Forget, *, apart: bool) -> Steps[Removed]:
@@ -182,15 +186,22 @@ def _next(
         removed = yield from _one(command, apart=apart)
     except Conflict:
         return replace(receipt, kept=receipt.kept + 1)
+    [name] = operations.texts([command.session])
+    one = Forgotten((), removed.messages, removed.memories, removed.bytes, left=removed.left)
+    return replace(_sum(receipt, one), sessions=(*receipt.sessions, name))
+
+
+def _sum(receipt: Forgotten, more: Forgotten) -> Forgotten:
+    """Both together, but for the names of the sessions."""
     return Forgotten(
-        (*receipt.sessions, *operations.texts([command.session])),
-        receipt.messages + removed.messages,
-        receipt.memories + removed.memories,
-        receipt.bytes + removed.bytes,
-        receipt.before,
-        receipt.kept,
-        receipt.unknown,
-        tuple(dict.fromkeys((*receipt.left, *removed.left))),
+        (),
+        receipt.messages + more.messages,
+        receipt.memories + more.memories,
+        receipt.bytes + more.bytes,
+        receipt.before + more.before,
+        receipt.kept + more.kept,
+        receipt.unknown + more.unknown,
+        tuple(dict.fromkeys((*receipt.left, *more.left))),
     )
 
 

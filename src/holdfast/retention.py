@@ -20,8 +20,8 @@ from holdfast.model import Retention, SessionState
 from holdfast.runner import Steps
 from holdfast.turns import calls_of, results_of
 
-OUTLINES_MAX: Final = 256
-"""Sessions whose outlines a store remembers."""
+LINES_MAX: Final = 100_000
+"""Lines of outlines that a store remembers, some 20 MB: of 10,000 sessions ten each, or of 100 a thousand."""
 PAGE: Final = 1000
 CUT_MAX: Final = 10_000
 """Messages that one append cuts off; the next one goes on."""
@@ -52,6 +52,7 @@ class Outlines:
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Line, ...]] = {}
+        self._held = 0
         self._changing = threading.Lock()
 
     def append(self, command: Append, retention: Retention) -> Steps[Written]:
@@ -95,10 +96,15 @@ class Outlines:
 
     def _note(self, session: bytes, lines: Sequence[Line]) -> None:
         with self._changing:
-            self._known.pop(session, None)
+            self._drop(session)
             self._known[session] = tuple(lines)
-            while len(self._known) > OUTLINES_MAX:
-                del self._known[next(iter(self._known))]
+            self._held += len(lines) + 1
+            while self._held > LINES_MAX:
+                self._drop(next(iter(self._known)))
+
+    def _drop(self, session: bytes) -> None:
+        if session in self._known:
+            self._held -= len(self._known.pop(session)) + 1
 
 
 def line_of(seq: int, record: bytes) -> Line:

@@ -1,14 +1,15 @@
 """Tool calls and their results in a history, by any writer. Pure.
 
 A model refuses a history in which a call has no result, or a result no call: a crash between the
-two would make a session unusable for ever. Known are the forms of OpenAI, Anthropic, LangChain, the
+two would make a session unusable for ever. Most want a result right behind its call, too; one that
+comes when the talk has gone on is late. Known are the forms of OpenAI, Anthropic, LangChain, the
 OpenAI Agents SDK and LlamaIndex, as this store keeps them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from holdfast.errors import UsageError
 from holdfast.model import Message
@@ -57,11 +58,14 @@ def results_of(message: Message) -> list[str]:
 
 def open_calls(messages: Sequence[Message]) -> list[str]:
     """The ids of the calls to which no later message is the result, in order."""
-    return [call for _, call in _matched(messages)[0]]
+    return [call for _, call in _matched(messages).lacking]
 
 
 def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Without calls that lack a result, results that lack a call, and what belongs to them only."""
+    """Without calls that lack a result, results that lack a call, and what belongs to them only.
+
+    A result that came late is left out with its call.
+    """
     kept = list(messages)
     while True:
         gone = _unfit(kept)
@@ -73,10 +77,11 @@ def whole(messages: Sequence[Message]) -> tuple[Message, ...]:
 def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same, but with a result that says `INTERRUPTED` where one is lacking.
 
-    Such a message has no number: it is not stored.
+    Such a message has no number: it is not stored. A result that came late stands with its call.
     """
+    messages = _moved_up(messages)
     lacking: dict[int, list[str]] = {}
-    for at, call in _matched(messages)[0]:
+    for at, call in _matched(messages).lacking:
         lacking.setdefault(at, []).append(call)
     closed: list[Message] = []
     waiting: list[Message] = []
@@ -97,33 +102,67 @@ def shown(messages: tuple[Message, ...], turns: Turns) -> tuple[Message, ...]:
     return whole(messages) if turns == "whole" else repaired(messages)
 
 
-def _matched(messages: Sequence[Message]) -> tuple[list[tuple[int, str]], set[int]]:
-    """Calls without result, each with where it is; and where a result without call is."""
+class _Matches(NamedTuple):
+    """How the calls of a history and its results belong together, by where they are."""
+
+    lacking: list[tuple[int, str]]
+    """Calls without result."""
+    orphans: set[int]
+    """Results without call."""
+    late: dict[int, set[int]]
+    """Results that came late, and where their calls are."""
+
+
+def _matched(messages: Sequence[Message]) -> _Matches:
     waiting: dict[str, int] = {}
     lacking: list[tuple[int, str]] = []
     orphans: set[int] = set()
+    late: dict[int, set[int]] = {}
+    other = -1  # the last message that is more than a result
     for at, message in enumerate(messages):
-        for result in results_of(message):
-            if waiting.pop(result, None) is None:
+        results, calls = results_of(message), calls_of(message)
+        for result in results:
+            call_at = waiting.pop(result, None)
+            if call_at is None:
                 orphans.add(at)
-        for call in calls_of(message):
+            elif call_at < other and not _is_item(messages[call_at]):
+                late.setdefault(at, set()).add(call_at)
+        for call in calls:
             if call in waiting:  # made again before it was answered
                 lacking.append((waiting[call], call))
             waiting[call] = at
+        other = at if calls or not results else other
     lacking += [(at, call) for call, at in waiting.items()]
-    return sorted(lacking), orphans
+    return _Matches(sorted(lacking), orphans, late)
+
+
+def _moved_up(messages: Sequence[Message]) -> Sequence[Message]:
+    """With each result that came late behind its call; one of several calls' results stays."""
+    late = {at: min(calls) for at, calls in _matched(messages).late.items() if len(calls) == 1}
+    behind: dict[int, list[Message]] = {}
+    for at, call_at in late.items():
+        behind.setdefault(call_at, []).append(messages[at])
+    kept = (at for at in range(len(messages)) if at not in late)
+    return [one for at in kept for one in (messages[at], *behind.get(at, ()))]
 
 
 def _unfit(messages: Sequence[Message]) -> set[int]:
-    """Where a call has no result, or a result no call; and reasoning that led to nothing else."""
-    lacking, gone = _matched(messages)
+    """What `whole` leaves out; with it reasoning that led to nothing else."""
+    lacking, gone, late = _matched(messages)
     gone.update(at for at, _ in lacking)
+    if not gone:  # what stands between a call and its result may be what goes
+        gone.update(late, *late.values())
     for at in sorted(gone, reverse=True):
         before = at - 1
         while before >= 0 and _is_reasoning(messages[before]):
             gone.add(before)
             before -= 1
     return gone
+
+
+def _is_item(message: Message) -> bool:
+    """Of the Agents SDK: the API that takes these matches them by id, wherever they stand."""
+    return "openai_agents" in message.extra
 
 
 def _is_reasoning(message: Message) -> bool:

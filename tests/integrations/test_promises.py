@@ -57,6 +57,7 @@ def test_our_store_through_a_framework_is_a_target_on_every_engine():
         ("openai_agents", "agents", "openai-agents"),
         ("llama_index", "llama_index", "llama-index"),
         ("langgraph", "langgraph", "langgraph"),
+        ("langgraph_store", "langgraph", "langgraph"),
     ],
 )
 def test_a_framework_that_is_missing_is_named_with_the_command(

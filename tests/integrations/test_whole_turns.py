@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    convert_to_openai_messages,
+)
+from langgraph.graph import END, START, MessagesState, StateGraph
+from llama_index.core.llms import ChatMessage
 
 import holdfast
 from holdfast import Durability, Message, Store, UsageError
 from holdfast.integrations.langchain import HoldfastChatMessageHistory
+from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.llama_index import HoldfastChatStore
 from holdfast.integrations.openai_agents import HoldfastSession
+from holdfast.verify.engines.sqlite import SqliteEngine
+from holdfast.verify.workload import tool_turns
+from tests.integrations.killed import in_a_child
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 KILLED = f"""
@@ -96,6 +110,127 @@ def test_what_a_framework_wrote_itself_is_closed_in_its_own_form(store: Store):
 
     [_, output] = asyncio.run(agents())
     assert (output["type"], output["call_id"]) == ("function_call_output", "c1")
+
+
+def chain_writes(store: Store) -> Callable[[str], None]:
+    history = HoldfastChatMessageHistory("s", store)
+    calls: Any = [{"name": "look", "args": {}, "id": name} for name in ("a", "b")]
+    said: dict[str, BaseMessage] = {
+        "ask": HumanMessage("look"), "call": AIMessage("", tool_calls=calls),
+        "a": ToolMessage("1", tool_call_id="a"), "b": ToolMessage("2", tool_call_id="b"),
+    }  # fmt: skip
+    return lambda part: history.add_messages([said[part]])
+
+
+def chain_reads(store: Store, turns: Any) -> list[dict[str, Any]]:
+    return convert_to_openai_messages(HoldfastChatMessageHistory("s", store, turns=turns).messages)
+
+
+def index_writes(store: Store) -> Callable[[str], None]:
+    calls = [{"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+             for name in ("a", "b")]  # fmt: skip
+    said = {
+        "ask": ChatMessage(role="user", content="look"),
+        "call": ChatMessage(role="assistant", content="", additional_kwargs={"tool_calls": calls}),
+        "a": ChatMessage(role="tool", content="1", additional_kwargs={"tool_call_id": "a"}),
+        "b": ChatMessage(role="tool", content="2", additional_kwargs={"tool_call_id": "b"}),
+    }
+    return lambda part: HoldfastChatStore(store).add_message("s", said[part])
+
+
+def index_reads(store: Store, turns: Any) -> list[dict[str, Any]]:
+    found = HoldfastChatStore(store, turns=turns).get_messages("s")
+    return [{"role": one.role.value, **one.additional_kwargs} for one in found]
+
+
+def agents_write(store: Store) -> Callable[[str], None]:
+    calls = [{"type": "function_call", "call_id": name, "name": "look", "arguments": "{}"}
+             for name in ("a", "b")]  # fmt: skip
+    outputs = {name: [{"type": "function_call_output", "call_id": name, "output": "1"}]
+               for name in ("a", "b")}  # fmt: skip
+    said: Any = {"ask": [{"role": "user", "content": "look"}], "call": calls, **outputs}
+    return lambda part: asyncio.run(HoldfastSession("s", store).add_items(said[part]))
+
+
+def agents_read(store: Store, turns: Any) -> list[dict[str, Any]]:
+    """As messages: that API matches results by id, so each is put behind its call here."""
+    items: Any = asyncio.run(HoldfastSession("s", store, turns=turns).get_items())
+    outputs = [one["call_id"] for one in items if one.get("type") == "function_call_output"]
+    shown: list[dict[str, Any]] = []
+    for one in items:
+        name = one.get("call_id")
+        if one.get("type") == "function_call":
+            shown.append({"role": "assistant", "tool_calls": [{"id": name}]})
+            shown += [{"role": "tool", "tool_call_id": name}] * outputs.count(name)
+        elif "role" in one:
+            shown.append(one)
+    called = {call["id"] for one in shown for call in one.get("tool_calls", ())}
+    return shown + [{"role": "tool", "tool_call_id": one} for one in outputs if one not in called]
+
+
+FRAMEWORKS: Any = {
+    "langchain": (chain_writes, chain_reads),
+    "llama-index": (index_writes, index_reads),
+    "openai-agents": (agents_write, agents_read),
+}
+PARTS = ("call", "a", "b")
+
+
+@pytest.mark.parametrize("turns", ["whole", "repaired"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_class_hands_out_an_orphan_however_a_turn_was_cut_and_went_on(
+    store: Store, framework: str, turns: str
+):
+    """Every order of a call, its two results and a message of somebody; each part may be missing."""
+    writes, reads = FRAMEWORKS[framework]
+    for parts in (one for n in (1, 2, 3, 4) for one in permutations(("ask", *PARTS), n)):
+        store.forget("s")
+        write = writes(store)
+        for at, part in enumerate(parts):
+            write(part)
+            found = reads(store, turns)
+            assert tool_turns.refusal(found) == "", (parts[: at + 1], found)
+            said = sum(one["role"] == "user" for one in found)
+            assert said == ("ask" in parts[: at + 1]), (parts[: at + 1], found)
+        if parts == ("ask", *PARTS):
+            assert len(reads(store, turns)) == (4 if framework != "openai-agents" else 5)
+
+
+def test_a_graph_that_was_killed_in_a_tool_goes_on_with_a_whole_turn(sqlite_engine: SqliteEngine):
+    """A checkpoint comes back as it was, with its open call; its next step is the tool."""
+    handed: list[list[Any]] = []
+    about: Any = {"configurable": {"thread_id": "t"}}
+
+    def graph(store: Store, tool: Callable[[], str]) -> Any:
+        def model(state: Any) -> dict[str, Any]:
+            handed.append(convert_to_openai_messages(state["messages"]))
+            answered = isinstance(state["messages"][-1], ToolMessage)
+            call: Any = [] if answered else [{"name": "look", "args": {}, "id": "a"}]
+            return {"messages": [AIMessage("", tool_calls=call)]}
+
+        plan: Any = StateGraph(MessagesState)
+        plan.add_node("model", model)
+        plan.add_node("tool", lambda _: {"messages": [ToolMessage(tool(), tool_call_id="a")]})
+        plan.add_edge(START, "model")
+        plan.add_edge("tool", "model")
+        plan.add_conditional_edges(
+            "model", lambda state: "tool" if state["messages"][-1].tool_calls else END
+        )
+        return plan.compile(checkpointer=HoldfastSaver(store))
+
+    def dies() -> str:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    def ask() -> None:
+        store = holdfast.connect(sqlite_engine.url, require=Durability.PROCESS)
+        graph(store, dies).invoke({"messages": [("user", "look")]}, about, durability="sync")
+
+    assert in_a_child(ask) == -signal.SIGKILL
+    with holdfast.connect(sqlite_engine.url, require=Durability.PROCESS) as store:
+        graph(store, lambda: "a squid").invoke(None, about)
+    assert [[one["role"] for one in each] for each in handed] == [["user", "assistant", "tool"]]
+    assert tool_turns.refusal(handed[0]) == ""
 
 
 def test_a_page_begins_with_no_result_whose_call_is_before_it(store: Store):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Hit, LimitExceeded, Message
-from holdfast.recall import context
 from holdfast.recall.context import Parts, assemble, cost, estimate, units
+from holdfast.turns import whole
 
 WORDS = st.text("ab 好", min_size=0, max_size=40)
 
@@ -58,8 +58,7 @@ def test_nothing_is_over_torn_doubled_or_silently_left_out(
     try:
         made = assemble(parts, tokens)
     except LimitExceeded:
-        whole = units([m for m in messages if m.role != "system"])
-        [*_, newest] = [[], *(unit for unit in whole if not context.is_orphan(unit))]
+        [*_, newest] = [[], *units(whole([m for m in messages if m.role != "system"]))]
         system = [m for m in messages if m.role == "system"]
         assert sum(cost(m, estimate) for m in [*system, *newest]) > tokens
         return
@@ -77,6 +76,14 @@ def test_nothing_is_over_torn_doubled_or_silently_left_out(
     shown = {message.seq for message in made.messages if message.seq}
     assert left | shown | spoken >= set(range(1, len(messages) + 1)), "left out without a word"
     assert not left & shown
+
+
+def test_a_message_between_a_call_and_its_late_result_is_shown():
+    call = Message("assistant", None, extra={"tool_calls": [{"id": "c1"}]}, seq=1)
+    late = Message("tool", "42", extra={"tool_call_id": "c1"}, seq=3)
+    asked = Message("user", "are you there?", seq=2)
+    made = assemble(Parts("s", [call, asked, late], [], None, 0, 0, 0, 3), 400)
+    assert list(made.turns) == [asked]
 
 
 def test_the_estimate_is_rather_too_large():

@@ -14,6 +14,7 @@ import holdfast
 from holdfast import EngineUnreachable, Message, Retention
 from holdfast.backends.sqlite.compacting import compact
 from holdfast.cli import main
+from tests.sqlite.namespaces import run_in_namespace
 
 BIG = "x" * 4000
 
@@ -74,6 +75,47 @@ def test_a_kill_in_the_middle_leaves_it_whole(disk_path: Path) -> None:
         with holdfast.connect(url) as store:
             assert len(store.history("kept")) == 2
             assert store.append("kept", Message("user", "late"), key="k").repeated
+
+
+FULL_AND_READ_ONLY = """
+import os, subprocess, sys
+from pathlib import Path
+import holdfast
+from holdfast import Durability, EngineFull, Message, Refused
+from holdfast.backends.sqlite.compacting import compact
+folder = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", folder], check=True)
+path = folder / "memory.db"
+def opened():
+    return holdfast.connect(f"sqlite:///{path}", require=Durability.PROCESS)
+with opened() as store:
+    store.append("kept", [Message("user", "k" * 1000)] * 1000, key="k")
+    store.append("gone", [Message("user", "x" * 4000)] * 300)
+    store.forget("gone")
+ballast, disk = folder / "ballast", os.statvfs(folder)
+ballast.write_bytes(b"x" * (disk.f_bavail * disk.f_frsize - 65536))
+def refused(kind):
+    try:
+        compact(path)
+    except kind as error:
+        return "nothing" in str(error)
+with opened() as store:
+    pass
+print(refused(EngineFull))
+ballast.unlink()
+subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+print(refused(Refused))
+subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+with opened() as store:
+    print(len(store.history("kept")), store.append("kept", Message("user", ""), key="k").repeated)
+before, after = compact(path)
+print(after < before)
+"""
+
+
+def test_a_full_disk_and_a_read_only_one_are_named_and_leave_it_whole(disk_path: Path) -> None:
+    told = run_in_namespace(FULL_AND_READ_ONLY, str(disk_path)).split()
+    assert told == ["True", "True", "1000", "True", "True"]
 
 
 def test_the_command_says_what_it_gave_back(disk_path: Path) -> None:

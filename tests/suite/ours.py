@@ -10,6 +10,7 @@ import holdfast
 from holdfast.verify import Target
 from holdfast.verify.indexes import Hashes, index_of
 from holdfast.verify.scenarios.power import why_not
+from holdfast.verify.spec import whole_turns
 from tests.recall.models import wordllama
 
 APIS = {"sync": holdfast.connect, "async": holdfast.connect_async}
@@ -38,5 +39,6 @@ def our_target(request: pytest.FixtureRequest, engine: Any, url: str | None = No
         engine=engine,
         name=f"holdfast on {engine.kind}, {request.param}",
         ttl_s=ttl_s,
+        whole_turns=whole_turns,
         index=index_of(url, "default", lambda: api(url, embedder=Hashes())),
     )

@@ -12,6 +12,10 @@ from typing import ClassVar
 
 from tests.twins.sound import SqliteStore, Turn
 
+KILLED_AT_A_CALL = (
+    "test_a_model_takes_a_session_whose_writer_died_between_a_tool_call_and_its_result"
+)
+
 
 class AckBeforeDisk(SqliteStore):
     """Commits are slow, so rows are collected and written five hundred at a time."""
@@ -69,6 +73,29 @@ class CommitPerMessage(SqliteStore):
     def append(self, session: str, messages: list[Turn], key: str | None = None) -> None:
         for number, message in enumerate(messages):
             super().append(session, [message], None if key is None else f"{key}/{number}")
+
+
+class OpenCall(SqliteStore):
+    """A prompt is what was stored, as it was stored: a call whose result never came is in it for ever."""
+
+    promise: ClassVar = "atomic"
+    caught_by: ClassVar = (KILLED_AT_A_CALL,)
+
+    def for_model(self, session: str) -> list[Turn]:
+        return self.history(session)
+
+
+class TrimsTheEnd(SqliteStore):
+    """A turn that is not finished is cut off at the end of a history; then somebody writes another message."""
+
+    promise: ClassVar = "atomic"
+    caught_by: ClassVar = (KILLED_AT_A_CALL,)
+
+    def for_model(self, session: str) -> list[Turn]:
+        turns = self.history(session)
+        at = max((n for n, turn in enumerate(turns) if turn["role"] != "tool"), default=0)
+        results = len(turns) - at - 1
+        return turns if not turns or len(turns[at].get("tool_calls", ())) == results else turns[:at]
 
 
 class RetryDuplicates(SqliteStore):
@@ -249,7 +276,7 @@ class ForgetsTheKeysToo(SqliteStore):
 
 
 BROKEN = (
-    AckBeforeDisk, ForgottenCommit, RolesGuessed, ForgetsTheKeysToo, ClockOfSeconds, CommitPerMessage, RetryDuplicates, KeyInMemory,
-    ReadTransactionLeftOpen, LimitFromTheWrongEnd, LimitBeforeFilter, CollidingKeys, LossySerializer,
+    AckBeforeDisk, ForgottenCommit, RolesGuessed, ForgetsTheKeysToo, ClockOfSeconds, CommitPerMessage, OpenCall, TrimsTheEnd,
+    RetryDuplicates, KeyInMemory, ReadTransactionLeftOpen, LimitFromTheWrongEnd, LimitBeforeFilter, CollidingKeys, LossySerializer,
     OneDamagedRecordHidesAll, ForgetsTheFirstPage, FullDiskSwallowed,
 )  # fmt: skip

@@ -36,7 +36,24 @@ class Turns(list[Turn]):
                 self.damaged.append(f"{record[:20]!r}…: {error}")
 
 
-class SqliteStore:
+class Reads:
+    """What a model is handed, of a store that has `history`."""
+
+    history: Any
+
+    def for_model(self, session: str) -> list[Turn]:
+        """A message that calls tools is shown with all of its results right behind it, or not at all."""
+        shown: list[Turn] = []
+        turns = self.history(session)
+        for at, turn in enumerate(turns):
+            due = {call["id"] for call in turn.get("tool_calls", ())}
+            behind = turns[at + 1 : at + 1 + len(due)]
+            if turn["role"] != "tool" and due == {one.get("tool_call_id") for one in behind}:
+                shown += [turn, *behind]
+        return shown
+
+
+class SqliteStore(Reads):
     """One table, one transaction a batch, order by the number that the engine gives."""
 
     engine: ClassVar = "sqlite"
@@ -107,7 +124,7 @@ class SqliteStore:
         return Turns(records)
 
 
-class RedisStore:
+class RedisStore(Reads):
     """One list a session; the push and its time to live are one script."""
 
     engine: ClassVar = "redis"
@@ -150,7 +167,7 @@ class RedisStore:
         return Turns(records)
 
 
-class PostgresStore:
+class PostgresStore(Reads):
     """One table; the number is taken under a lock of the session, so that order is commit order."""
 
     engine: ClassVar = "postgres"

@@ -22,6 +22,7 @@ def target_of(kind: type[Any], engine_factory: EngineFactory, promise: str) -> T
         name=kind.__name__,
         claims=kind.claims,
         ttl_s=ttl_s,
+        whole_turns=getattr(kind, "for_model", None),
         index=kind.index(engine) if hasattr(kind, "index") else Index(),
         previous=None if previous is None else lambda: previous(engine, ttl_s),
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Retention
-from holdfast.retention import Line, Mark, cut_upto, read_marks, thinned
+from holdfast import Durability, Message, Retention, SessionState, codec, retention
+from holdfast.commands import Append, Facts, Read, Slice, StatSession, Written
+from holdfast.retention import Line, Mark, Outlines, cut_upto, read_marks, thinned
+from holdfast.runner import run
 
 NOW_MS = 1_000_000
 
@@ -84,3 +89,35 @@ def test_marks_come_back_as_they_were_and_are_bounded() -> None:
         assert 0 <= known_ms - mark.time_ms <= 10_000 / 16
     assert thinned(marks, lines, 1000, Retention(age_s=10.0)) == b""
     assert thinned([Mark(1, 2, 5), Mark(3, 3, 6)], lines, 0, Retention(last=9)) == b"1-2:5 "
+
+
+def reads(outlines: Outlines, sessions: int) -> int:
+    """How many of so many sessions of ten messages are read before something is appended to each."""
+    record = codec.encode(Message("user", "x"))
+    asked: list[Any] = []
+
+    def reply(command: Any) -> Any:
+        asked.append(command)
+        if isinstance(command, StatSession):
+            return Facts(SessionState.LIVE, 10, 10, 10)
+        if isinstance(command, Read):
+            return Slice(SessionState.LIVE, 10, [(seq, record) for seq in range(1, 11)])
+        return Written(11, 11, Durability.DISK, repeated=True)
+
+    for number in range(sessions):
+        command = Append(b"%d" % number, [record])
+        run(outlines.append(command, Retention(last=20)), reply)
+    return sum(isinstance(command, Read) for command in asked)
+
+
+def test_outlines_of_thousands_of_sessions_are_remembered_and_not_of_any_number(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    outlines = Outlines()
+    assert reads(outlines, 2000) == 2000
+    assert reads(outlines, 2000) == 0
+    monkeypatch.setattr(retention, "LINES_MAX", 110)
+    few = Outlines()
+    assert reads(few, 10) == 10
+    assert reads(few, 10) == 0
+    assert reads(few, 11) + reads(few, 11) > 11

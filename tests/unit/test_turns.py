@@ -86,6 +86,37 @@ def test_a_result_without_call_is_left_out_in_every_form(call: Any, result: Any)
     assert turns.whole(twice) == (*twice[:2], HELLO)
 
 
+@pytest.mark.parametrize(("call", "result"), [FORMS[0], *FORMS[2:]])
+def test_a_result_that_came_after_the_talk_went_on_is_left_out_or_put_behind_its_call(
+    call: Any, result: Any
+):
+    """An API takes results only right behind the message that makes the calls."""
+    late = [HELLO, call("a"), MORE, result("a"), call("b"), result("b")]
+    assert turns.whole(late) == (HELLO, MORE, *late[4:])
+    assert turns.repaired(late) == (HELLO, late[1], late[3], MORE, *late[4:])
+    between = [call("a"), call("b"), result("a"), result("b")]
+    assert turns.whole(between) == (between[1], between[3])
+    assert turns.repaired(between) == (between[0], between[2], between[1], between[3])
+    assert turns.open_calls(late) == turns.open_calls(between) == []
+    beside_an_open_one = [between[0], call("c"), between[2]]
+    assert turns.whole(beside_an_open_one) == (between[0], between[2])
+
+
+def test_the_items_of_the_agents_sdk_are_matched_by_id_wherever_they_stand():
+    items = [item("function_call", "a"), HELLO, item("function_call_output", "a")]
+    assert turns.whole(items) == turns.repaired(items) == tuple(items)
+
+
+def test_of_several_calls_one_was_answered_late():
+    late = [openai("a", "b"), answer("a"), MORE, answer("b")]
+    assert turns.whole(late) == (MORE,)
+    assert turns.repaired(late) == (late[0], late[3], late[1], MORE)
+    never = [openai("a", "b"), MORE, answer("b")]
+    closed = turns.repaired(never)
+    assert closed[:2] == (never[0], never[2])
+    assert [turns.results_of(closed[2]), closed[3]] == [["a"], MORE]
+
+
 def test_of_several_calls_some_answered():
     cut = [HELLO, openai("a", "b"), answer("a"), MORE]
     assert turns.whole(cut) == (HELLO, MORE)

@@ -72,15 +72,10 @@ def units(messages: Sequence[Message]) -> list[list[Message]]:
     return found
 
 
-def is_orphan(unit: Sequence[Message]) -> bool:
-    """Whether a result in it has no call, or a call no result: no model takes that."""
-    return len(whole_turns(unit)) < len(unit)
-
-
 def assemble(parts: Parts, tokens: int, count: Count = estimate) -> Context:
     """Fill the budget: system, the newest turn, then memories, the summary and older turns."""
     system = [message for message in parts.messages if message.role in SYSTEM]
-    whole = [unit for unit in units(_said(parts.messages)) if not is_orphan(unit)]
+    whole = units(whole_turns(_said(parts.messages)))
     room = tokens - sum(cost(message, count) for message in system)
     newest = whole[-1] if whole else []
     room -= sum(cost(message, count) for message in newest)

@@ -206,12 +206,18 @@ def _holdfast(spec: TargetSpec) -> Target:
         claims=Claims(recallable=indexes.claim(url)),
         name=str(SecretUrl(spec.name)),
         ttl_s=spec.ttl_s,
+        whole_turns=whole_turns,
         previous=(lambda: records.VersionZero(url, namespace)) if reachable else None,
         tamper=(lambda session: records.flip_one(url, namespace, session)) if reachable else None,
         index=indexes.index_of(url, namespace, other_model)
         if reachable
         else Index(other_model=other_model),
     )
+
+
+def whole_turns(store: Any, session: str) -> Any:
+    """What our stores hand to a model."""
+    return store.history(session, turns="whole")
 
 
 def _imported(spec: TargetSpec) -> Target:

@@ -78,6 +78,10 @@ class Target:
     """The fields of a message that it keeps, such as `("role", "content")` for a store of texts;
     all where empty. Only these are sent and compared, and a message without `id` is known by the
     first word of its content."""
+    whole_turns: Callable[[Any, str], Any] | None = None
+    """What a model is handed of a session, given the store and its id, where the store claims that a
+    model takes it after any crash: no tool call without its result, no result without its call.
+    Of ours: `lambda store, session: store.history(session, turns="whole")`. Judged under `atomic`."""
     previous: Callable[[], Any] | None = None
     """Opens the store of an earlier release on the same data, to see that its records are read."""
     code: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from typing import Any
 
 import redis
 
+from holdfast.errors import UsageError
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.engines import Engine
 
@@ -116,6 +117,29 @@ class TornBatch(Sound):
             for message in messages:
                 self._insert(session, json.dumps(message))
                 time.sleep(0.003)  # other things are done in between, as on a busy night
+
+
+class RefusesOpenCalls(Sound):
+    """Takes a tool call together with its results only: nothing can be left open."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        calls = [call for message in messages for call in message.get("tool_calls", ())]
+        if len(calls) != sum(message["role"] == "tool" for message in messages):
+            raise UsageError("a tool call goes together with its results")
+        super().append(session, messages, key)
+
+
+class OnlyWhole(Sound):
+    """Shows a call with its results, or not at all, to everybody."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        turns, shown = super().history(session, limit), Turns([])
+        for at, turn in enumerate(turns):
+            due = {call["id"] for call in turn.get("tool_calls", ())}
+            behind = turns[at + 1 : at + 1 + len(due)]
+            if turn["role"] != "tool" and due == {one.get("tool_call_id") for one in behind}:
+                shown += [turn, *behind]
+        return shown
 
 
 class AckBeforeWrite(Sound):
@@ -394,10 +418,18 @@ class NotDone(Exception):
     pass
 
 
-def _file(kind: Callable[[str], Any], claims: Claims = KEEPS) -> Callable[[Engine], Target]:
+def _without_a_call_at_the_end(store: Sound, session: str) -> list[dict[str, Any]]:
+    turns = store.history(session, None)
+    return turns[:-1] if turns and "tool_calls" in turns[-1] else turns
+
+
+def _file(
+    kind: Callable[[str], Any], claims: Claims = KEEPS, **more: Any
+) -> Callable[[Engine], Target]:
     def target(engine: Engine) -> Target:
         path = str(engine.url).removeprefix("sqlite:///")
-        return Target(open=lambda: kind(path), engine=engine, claims=claims, name=kind.__name__)
+        name = kind.__name__
+        return Target(open=lambda: kind(path), engine=engine, claims=claims, name=name, **more)
 
     return target
 
@@ -465,6 +497,11 @@ sound_async = _file(
 keyless = _file(SoundAsync)
 lost_update = _file(LostUpdate)
 torn_batch = _file(TornBatch)
+open_call = _file(Sound, whole_turns=lambda store, session: store.history(session, None))
+trims_the_end = _file(Sound, whole_turns=_without_a_call_at_the_end)
+refuses_open_calls = _file(
+    RefusesOpenCalls, whole_turns=lambda s, session: s.history(session, None)
+)
 ack_before_write = _file(AckBeforeWrite)
 never_syncs = _file(NeverSyncs)
 lossy = _file(Lossy)

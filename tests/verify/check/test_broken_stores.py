@@ -11,6 +11,8 @@ from tests.verify.check.checking import broken, run, tell
 ON_SQLITE = {
     "lost_update": ("durable", "kill-clients"),
     "torn_batch": ("atomic", "concurrency", "kill-clients"),  # whoever looks in the right moment
+    "open_call": ("atomic", "tool-turns"),
+    "trims_the_end": ("atomic", "tool-turns"),
     "ack_before_write": ("durable", "kill-clients"),
     "lossy": ("faithful", "odd-content"),
     "resurrects": ("forgotten", "late-retry"),
@@ -84,6 +86,19 @@ def test_an_async_store_without_keys_is_held_to_what_it_claims():
     result = run("sound_async", seed=5, promises=promises, faults=("kill",), time_s=8)
     assert result.promises["exactly-once"].verdict is Verdict.NOT_CLAIMED
     assert result.promises["ordered"].verdict is Verdict.KEPT, tell(result)
+
+
+def test_a_store_that_takes_no_call_without_its_result_has_none_that_is_open():
+    result = run("refuses_open_calls", seed=5, promises=("atomic",), faults=("kill",), time_s=5)
+    assert result.promises["atomic"].verdict is Verdict.KEPT, tell(result)
+    assert "tool-turns" not in result.promises["atomic"].evidence["scenarios"]
+
+
+def test_our_store_hands_no_model_a_call_without_its_result():
+    result = run("sqlite", None, seed=5, promises=("atomic",), faults=("kill",), time_s=5)
+    found = result.promises["atomic"].evidence["scenarios"]["tool-turns"]
+    assert found["verdict"] == "kept", tell(result)
+    assert any("between a call and its result" in seen for seen in result.faults["kill"].seen)
 
 
 def test_a_store_that_claims_retries_and_takes_no_key_is_not_called_kept():

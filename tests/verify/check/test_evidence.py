@@ -12,8 +12,8 @@ from holdfast.verify import Target
 from holdfast.verify.adapters import plain
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import ANOMALIES_MAX, Finding, combine
-from holdfast.verify.workload import plan, probes
-from tests.verify.check.stores import KEEPS, ForgetsByPrefix, Lossy, Sound
+from holdfast.verify.workload import plan, probes, tool_turns
+from tests.verify.check.stores import KEEPS, ForgetsByPrefix, Lossy, OnlyWhole, Sound
 
 
 def probe(kind: Callable[[str], Any], name: str, folder: Path) -> dict[str, Any]:
@@ -49,9 +49,38 @@ def test_what_was_odd_and_large_does_not_stay_to_slow_the_rest(tmp_path: Path):
     assert not any(left)
 
 
+@pytest.mark.parametrize("kind", [Sound, OnlyWhole])
 @pytest.mark.parametrize("name", ["faithful", "isolated"])
-def test_a_sound_store_gives_no_examples(tmp_path: Path, name: str):
-    assert probe(Sound, name, tmp_path)["examples"] == []
+def test_a_sound_store_gives_no_examples(tmp_path: Path, name: str, kind: Callable[[str], Any]):
+    found = probe(kind, name, tmp_path)
+    assert (found["verdict"], found["examples"]) == ("kept", [])
+
+
+CALLED = {"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]}
+ASKED = {"role": "user", "content": "and?"}
+A, B = ({"role": "tool", "tool_call_id": name} for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([], ""),
+        ([ASKED, CALLED, B, A, ASKED], ""),
+        ([ASKED, CALLED], "'a' is not followed"),
+        ([CALLED, A], "'b' is not followed"),
+        ([CALLED, A, ASKED, B], "'b' is not followed"),
+        ([CALLED, ASKED, A, B], "'a' is not followed"),
+        ([ASKED, A], "'a' does not stand behind its call"),
+        ([CALLED, A, A, B], "'a' does not stand behind its call"),
+        ([CALLED, A, B, B], "'b' does not stand behind its call"),
+        ([CALLED, CALLED, A, B], "'a' is not followed"),
+        ([{"role": "tool", "content": "x"}], "None does not stand behind its call"),
+    ],
+)
+def test_what_a_models_api_refuses(messages: list[Any], words: str):
+    said = tool_turns.refusal(messages)
+    assert words in said
+    assert bool(words) == bool(said)
 
 
 def test_a_scenario_with_many_anomalies_does_not_hide_those_of_another():

@@ -80,6 +80,7 @@ class Client(Block):
         self._shared, self._patience_s = shared, patience_s
         self._thread_safe = target.thread_safe
         self._one_task, self._keeps = target.one_task, target.keeps
+        self._whole_turns = target.whole_turns
         self._ids: dict[str, str] = {}
         """Of what was appended here, by its text, where the store keeps no ids."""
         self._closed = False
@@ -135,7 +136,16 @@ class Client(Block):
 
     def history(self, session: str, *, limit: int | None = None) -> Read:
         """What it shows: the newest `limit`, or all."""
-        seen = _read(self._wait(self._store.history(session, limit=limit)))
+        return self._seen(self._store.history(session, limit=limit))
+
+    def for_model(self, session: str) -> Read:
+        """What it hands to a model, where it claims that this is whole turns."""
+        if self._whole_turns is None:
+            raise UsageError("the target does not say how a model reads: Target(whole_turns=…)")
+        return self._seen(self._whole_turns(self._store, session))
+
+    def _seen(self, answer: Any) -> Read:
+        seen = _read(self._wait(answer))
         if not self._keeps:
             return seen
         # An id that such a store makes up by itself is none of ours.

@@ -24,6 +24,7 @@ from holdfast.verify.scenarios.power import PowerCut
 from holdfast.verify.scenarios.power_lines import PowerAtLine
 from holdfast.verify.scenarios.recall import Recall, RecallAfterKill
 from holdfast.verify.scenarios.summary_crashes import SummaryAtLine
+from holdfast.verify.scenarios.tool_turns import ToolTurns
 
 SCENARIOS: tuple[Scenario, ...] = (
     Concurrency(),
@@ -32,6 +33,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     OldRecords(),
     LongSession(),
     LateRetry(),
+    ToolTurns(),
     Recall(),
     RecallAfterKill(),
     KillClients(),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.verify.adapters.plain import Client
+from holdfast.verify.children import Child
 from holdfast.verify.history import Event
-from holdfast.verify.suite.judging import hold, ids, judged, new_session, recorded
+from holdfast.verify.suite.judging import cannot, hold, ids, judged, new_session, recorded
 from holdfast.verify.suite.peers import finish, listen, peers
 from holdfast.verify.suite.record import Recorded, turn
 from holdfast.verify.target import Target
+from holdfast.verify.workload import tool_turns
 
 BATCH: Final = 8
 BATCHES_MAX: Final = 5000
 KILLED: Final = 5
+STORED: Final = "stored"
+WRITER_S: Final = 60.0
 
 
 def test_no_reader_sees_part_of_a_batch(target: Target) -> None:
@@ -53,6 +60,27 @@ def test_a_batch_is_whole_or_absent_after_sigkill_of_its_writer(target: Target) 
         for session in sessions:
             reader.read(session)
     judged("atomic", target, events)
+
+
+def test_a_model_takes_a_session_whose_writer_died_between_a_tool_call_and_its_result(
+    target: Target,
+) -> None:
+    """A writer is killed after a tool call; another process reads for a model, and the talk goes on."""
+    if target.whole_turns is None:
+        cannot(tool_turns.NOT_CLAIMED)
+    cases = tool_turns.cases(new_session())
+
+    def write(say: Callable[[object], None]) -> None:
+        tool_turns.begin(Client(target), cases)
+        say(STORED)
+        os.kill(os.getpid(), signal.SIGKILL)  # where the results would be written
+
+    said, _ = Child(write, life_s=WRITER_S).outcome(WRITER_S)
+    if STORED not in said:
+        cannot(f"it stores no tool call without its result: {said}")
+    with Client(target) as client:
+        found = [why for case in cases if (why := tool_turns.wrong(client, case))]
+    hold("atomic", not found, found[0] if found else "")
 
 
 def test_a_batch_that_is_refused_leaves_nothing(target: Target) -> None:

@@ -23,10 +23,10 @@ from holdfast.verify.adapters import plain
 from holdfast.verify.data_link import why_not_ours
 from holdfast.verify.spec import TargetSpec, load_target
 from holdfast.verify.target import Target
-from holdfast.verify.workload import memories, plan, probes, task_server
+from holdfast.verify.workload import memories, plan, probes, task_server, tool_turns
 from holdfast.verify.workload.client import Client, Job, Recorder, line_of, words_of
 
-PROBES: Final = {**probes.PROBES, **memories.PROBES}
+PROBES: Final = {**probes.PROBES, **memories.PROBES, **tool_turns.PROBES}
 
 
 class Leash:
@@ -152,6 +152,7 @@ def _about(target: Target) -> dict[str, Any]:
     return {
         "name": target.name,
         "ttl_s": target.ttl_s,
+        "whole_turns": target.whole_turns is not None,
         "kept": {
             "kept_last": target.retention and target.retention.last,
             "kept_age_s": target.retention and target.retention.age_s,

@@ -27,6 +27,10 @@ _SAID: Final = (
     ("Let us meet at noon. 🙂", "Noon it is."),
 )
 """What people tell a model that has a memory, and what it answers."""
+CALL: Final = "call"
+"""How the name of a message ends that calls a tool for each of `RESULTS`."""
+RESULTS: Final = ("result1", "result2")
+"""How the names of their results end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,18 @@ def message(name: str) -> dict[str, Any]:
         "id": name,
         "role": "assistant" if answers else "user",
         "content": f"{name} {_SAID[turn % len(_SAID)][answers]}",
+        **_of_a_tool(batch, part),
     }
+
+
+def _of_a_tool(batch: str, part: str) -> dict[str, Any]:
+    """What a message that calls tools has besides, or one that is a tool's result."""
+    if part == CALL:
+        function = {"name": "look_up", "arguments": "{}"}
+        ids = [f"{batch}.{result}" for result in RESULTS]
+        calls = [{"id": one, "type": "function", "function": function} for one in ids]
+        return {"role": "assistant", "tool_calls": calls}
+    return {"role": "tool", "tool_call_id": f"{batch}.{part}"} if part in RESULTS else {}
 
 
 def name_of(message: Mapping[str, Any]) -> str:

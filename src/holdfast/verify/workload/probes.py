@@ -79,7 +79,7 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
             refused.append(f"{words} (not tried: one megabyte took {took_s:.1f} s)")
             continue
         began = time.monotonic()
-        _offer(surface, words, f"odd-{seed}-{number}", [[message]], accepted, refused)
+        _offer(surface, words, f"odd-{seed}-{number}", [_turn_of(message)], accepted, refused)
         took_s = time.monotonic() - began if words == "a megabyte" else took_s
     yes = [{"id": f"yes.{seed}.{n}", "role": "user", "content": "yes"} for n in range(4)]
     again_and_again = [yes[:1], yes[1:2], yes[2:]]
@@ -102,6 +102,17 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     odd = f"{len(accepted)} odd messages"
     found = _finding("faithful", names, refused, "did not come back as it went in", odd)
     yield found | {"examples": wrong[:EXAMPLES_MAX]}
+
+
+def _turn_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """With the result of its call, or the call: a store may show whole turns only."""
+    if "tool_calls" in message:
+        result = {"role": "tool", "content": "42", "tool_call_id": _TOOL_CALL["id"]}
+        return [message, {"id": f"{message['id']}.result", **result}]
+    if "tool_call_id" in message:
+        call = {"role": "assistant", "content": "let me see", "tool_calls": [_TOOL_CALL]}
+        return [{"id": f"{message['id']}.call", **call}, message]
+    return [message]
 
 
 def _offer(
