@@ -253,12 +253,16 @@ def _put(op: PutOp, rows: Sequence[bytes]) -> Steps[None]:
         "vectors": [base64.b64encode(row).decode() for row in rows],
     }
     message = Message("data", None, created_at=now, extra={FIELD: fields})
+    expect: int | None = None
     for last in range(TRIES, 0, -1):
         try:
-            yield functools.partial(_append, session, message, op.ttl, None)
-        except OutcomeUnknown:  # to put the same again changes nothing
+            yield functools.partial(_append, session, message, op.ttl, expect)
+        except OutcomeUnknown:
             if last == 1:
                 raise
+            expect = before.last
+        except Conflict:  # it is there, or another put came since and stands in its place
+            return
         else:
             return
 
