@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.verify.history import History
+from holdfast.verify.history import Header, History
 from holdfast.verify.judge import Verdict, judge
 from holdfast.verify.judge.judge_command import render, to_json
 from tests.verify.judge.defects import DEFECTS, OTHER, Defect, broken
@@ -25,7 +25,7 @@ from tests.verify.judge.oracle import NEVER_NS, Op
 from tests.verify.judge.random_histories import random_ops, to_history
 from tests.verify.judge.sentences import untrue
 from tests.verify.judge.simulated import BROKEN, Store, simulated
-from tests.verify.judge.writing import append, forget, named, read, roots
+from tests.verify.judge.writing import append, forget, lost_reply, named, read, roots, suspected
 
 
 def with_defect(defect: Defect, seed: str) -> History:
@@ -522,3 +522,71 @@ def test_what_a_forget_left_over_is_shown_by_a_read_with_a_limit_and_proven_by_o
         )
     )
     assert named(roots(result)) == {("resurrected", "b")}, result.because
+
+
+@pytest.mark.parametrize(
+    ("ended", "left"),
+    [(110, 0), (75, 0), (110, 20)],
+    ids=["while it is under way", "after it ended", "in a long session"],
+)
+def test_a_forget_that_deletes_what_it_found_before_leaves_what_came_meanwhile(
+    ended: int, left: int
+) -> None:
+    """One that found `a` only, while a reader already saw both, breaks no other promise."""
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "a"),
+                forget(3, 20, ended),
+                append(2, 30, 40, "b", process=1),
+                read(4, 50, 60, "a", "b"),
+                read(5, 80, 90, "b"),
+                *(read(number, 120, 130, "b") for number in range(6, 6 + left)),
+            ]
+        )
+    )
+    assert named(roots(result)) == {("resurrected", "b")}, result.because
+    assert "while forget 3 may take effect" in result.because
+
+
+def test_what_takes_its_place_inside_a_window_is_out_of_order_not_another_window() -> None:
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "z"),
+                append(2, 15, 100, "a"),
+                append(3, 20, 40, "b", process=1),
+                read(4, 50, 60, "z", "b", limit=2, process=1),
+                read(5, 110, 120, "z", "a", "b"),
+            ]
+        )
+    )
+    assert {anomaly.promise for anomaly in roots(result)} == {"ordered"}, result.because
+
+
+def test_a_read_of_what_came_back_does_not_show_nothing() -> None:
+    history = to_history(
+        [
+            append(1, 0, 10, "a"),
+            forget(2, 20, 30),
+            append(3, 40, 50, "b"),
+            read(4, 60, 70, "a"),
+        ],
+        Header("hand", ttl_s=1000.0),
+    )
+    anomalies = judge(history).anomalies
+
+    assert ("lost", "b") in named(anomalies)
+    assert [clause for a in anomalies for clause in untrue(history, a)] == []
+
+
+def test_a_retry_may_write_what_its_first_attempt_would_have_let_expire() -> None:
+    history = to_history(
+        [
+            lost_reply(1, 0, "a", closed=20, key="k"),
+            append(2, 200, 400, "a", key="k"),
+            read(3, 410, 420, "a"),
+        ],
+        Header("hand", ttl_s=100e-9),
+    )
+    assert list(suspected(history)) == []
