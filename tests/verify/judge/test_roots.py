@@ -625,3 +625,49 @@ def test_a_finding_whose_first_witness_proves_nothing_is_proven_by_a_later_one()
         found.add("lost", "a", (number,), f"read {number} lacks 'a'")
 
     assert [one.anomaly.witness for one in found.proven(lambda a: a.witness == (2,))] == [(2,)]
+
+
+def test_a_copy_that_a_window_shows_in_another_place_is_no_other_order() -> None:
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "a"),
+                append(2, 20, 30, "b"),
+                read(3, 40, 50, "a", "b", "a"),
+                read(4, 60, 70, "b", "a", limit=2),
+            ]
+        )
+    )
+    assert named(roots(result)) == {("duplicate", "a")}
+
+
+LONG = range(10, 24)
+"""So many more reads, and the rules decide: a search would take too long."""
+
+
+def test_a_store_that_keeps_the_last_two_has_lost_the_half_of_a_batch_that_it_cut_off() -> None:
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "a0", "a1"),
+                read(2, 20, 30, "a0", "a1"),
+                append(3, 40, 50, "b"),
+                *(read(number, 60, 70, "a1", "b") for number in LONG),
+            ]
+        )
+    )
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_what_is_gone_is_not_missing_from_a_window_besides() -> None:
+    result = judge(
+        to_history(
+            [
+                append(1, 0, 10, "a"),
+                append(2, 20, 30, "b"),
+                read(3, 40, 50, "b", limit=5),
+                *(read(number, 60, 70, "b") for number in LONG),
+            ]
+        )
+    )
+    assert named(result.anomalies) == {("lost", "a")}
