@@ -19,7 +19,7 @@ def check_expired(facts: Facts, found: Findings) -> int:
     undecided = 0
     for read in case.reads:
         row = facts.rows[read]
-        newest = max(row, key=lambda append: append.inv, default=None)
+        newest = facts.newest(read)
         began = read.inv if newest is None else max(read.inv, newest.inv)
         late = [append for append in row if began > ends[append]]
         for append in late:
