@@ -8,9 +8,11 @@ library gives the same lines, only slower.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from holdfast.errors import NotAHistory
 
@@ -232,3 +234,15 @@ def _one_by_one(first: int, block: bytes, decode: Decoder) -> Iterator[Line]:
             what = "half written, its end is missing" if half else "not an event of a history"
             raise NotAHistory(f"{what}: {error}", line=number) from error
         yield line
+
+
+@contextmanager
+def unchanged(file: BinaryIO) -> Iterator[None]:
+    """Refuses a file that is written to inside: half of one history is no history."""
+    before = os.fstat(file.fileno())
+    try:
+        yield
+    finally:
+        after = os.fstat(file.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise NotAHistory("changed while it was read; judge it when its writer has ended")

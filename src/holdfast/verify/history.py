@@ -195,7 +195,7 @@ def read_history(path: Path) -> History:
         # A pipe without a writer would be waited for, and a terminal or a device has no end.
         if not stat.S_ISREG(path.stat().st_mode):
             raise NotAHistory("cannot be read: no regular file; write the history to a file first")
-        with path.open("rb") as file, collector_at_rest(), _unchanged(file):
+        with path.open("rb") as file, collector_at_rest(), _lines.unchanged(file):
             return _build(_blocks(file))
     except OSError as error:
         raise NotAHistory(f"cannot be read: {error}") from error
@@ -219,18 +219,6 @@ def collector_at_rest() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
-
-
-@contextmanager
-def _unchanged(file: BinaryIO) -> Iterator[None]:
-    """Refuses a file that is written to inside: half of one history is no history."""
-    before = os.fstat(file.fileno())
-    try:
-        yield
-    finally:
-        after = os.fstat(file.fileno())
-        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise NotAHistory("changed while it was read; judge it when its writer has ended")
 
 
 def _build(blocks: Iterator[tuple[int, bytes]]) -> History:
