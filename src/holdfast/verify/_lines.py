@@ -8,9 +8,11 @@ library gives the same lines, only slower.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from holdfast.errors import NotAHistory
 
@@ -82,6 +84,10 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "key": (str,),
     "name": (str,),
 }
+_KINDS = {"type": (str,), "time_ns": (int,), "landed": (bool,), **_OPTIONAL}
+_AS_BYTES = "surrogateescape"
+_DIGITS_MAX = 4300
+"""What `int` reads by default."""
 
 
 class PlainDecoder:
@@ -89,8 +95,8 @@ class PlainDecoder:
 
     def one(self, text: bytes) -> Line:
         """The line in `text`."""
-        value = json.loads(text)
-        if not isinstance(value, dict):
+        value = _loads(text)
+        if not isinstance(value, _Object):
             raise ValueError("expected an object")  # noqa: TRY004 - every decoder's one error
         return _plain_line(value)
 
@@ -100,42 +106,64 @@ class PlainDecoder:
 
     def ids(self, text: bytes) -> list[str]:
         """The message ids in the JSON list `text`."""
-        value = json.loads(text)
+        value = json.loads(text.decode())
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError("expected a list of strings")
         return value
 
 
-def _plain_line(value: dict[str, Any]) -> _PlainLine:
+class _Object(dict[str, Any]):
+    """An object of which every field counts, also one that stands there twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
+def _loads(text: bytes) -> Any:
+    """The value, as strict as `msgspec` and no stricter: it skips what a field it ignores holds."""
+    value = json.loads(
+        text.decode(errors=_AS_BYTES),
+        object_pairs_hook=_Object,
+        parse_constant=_refuse_constant,
+        parse_int=lambda digits: int(digits) if len(digits) <= _DIGITS_MAX else float("inf"),
+    )
+    if b"\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode(errors=_AS_BYTES)  # half a character is none
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _plain_line(value: _Object) -> _PlainLine:
     if "type" not in value or "time_ns" not in value:
         raise ValueError("`type` and `time_ns` are needed")
-    line = _PlainLine(_typed(value, "type", (str,)), _typed(value, "time_ns", (int,)))
-    for name, kinds in _OPTIONAL.items():
-        if value.get(name) is not None:
-            setattr(line, name, _typed(value, name, kinds))
-    if value.get("messages") is not None:
-        text = json.dumps(value["messages"], ensure_ascii=False, separators=(",", ":"))
-        line.messages = text.encode()
-    if value.get("seqs") is not None:
-        line.seqs = _integers(value, "seqs")
-    if "closes" in value:
-        line.closes = _integers(value, "closes")
-    if "landed" in value:
-        line.landed = _typed(value, "landed", (bool,))
+    line = _PlainLine("", 0)
+    for name, item in value.pairs:
+        if item is None and (name in _OPTIONAL or name == "seqs"):
+            setattr(line, name, None)
+        elif name in _KINDS:
+            setattr(line, name, _typed(name, item, _KINDS[name]))
+        elif name in ("seqs", "closes"):
+            setattr(line, name, _integers(name, item))
+        elif name == "messages":
+            text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+            line.messages = text.encode(errors=_AS_BYTES)
     return line
 
 
-def _typed(value: dict[str, Any], name: str, kinds: tuple[type, ...]) -> Any:
+def _typed(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
     # JSON's true is no number, though Python's True is an int.
-    if type(value[name]) not in kinds:
+    if type(value) not in kinds:
         raise ValueError(f"`{name}` has the wrong type")
-    if isinstance(value[name], str):
-        value[name].encode()  # half a character is none
-    return value[name]
+    if isinstance(value, str):
+        value.encode()  # half a character is none
+    return value
 
 
-def _integers(value: dict[str, Any], name: str) -> list[int]:
-    numbers = value[name]
+def _integers(name: str, numbers: Any) -> list[int]:
     if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
         raise ValueError(f"`{name}` must be a list of integers")
     return numbers
@@ -206,3 +234,15 @@ def _one_by_one(first: int, block: bytes, decode: Decoder) -> Iterator[Line]:
             what = "half written, its end is missing" if half else "not an event of a history"
             raise NotAHistory(f"{what}: {error}", line=number) from error
         yield line
+
+
+@contextmanager
+def unchanged(file: BinaryIO) -> Iterator[None]:
+    """Refuses a file that is written to inside: half of one history is no history."""
+    before = os.fstat(file.fileno())
+    try:
+        yield
+    finally:
+        after = os.fstat(file.fileno())
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise NotAHistory("changed while it was read; judge it when its writer has ended")

@@ -195,7 +195,7 @@ def read_history(path: Path) -> History:
         # A pipe without a writer would be waited for, and a terminal or a device has no end.
         if not stat.S_ISREG(path.stat().st_mode):
             raise NotAHistory("cannot be read: no regular file; write the history to a file first")
-        with path.open("rb") as file, collector_at_rest():
+        with path.open("rb") as file, collector_at_rest(), _lines.unchanged(file):
             return _build(_blocks(file))
     except OSError as error:
         raise NotAHistory(f"cannot be read: {error}") from error

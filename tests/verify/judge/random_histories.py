@@ -56,7 +56,7 @@ def random_ops(
     plan = _plan(rng, rng.randint(*size), forgets=forgets, limits=limits)
     ops = _execute(rng, plan)
     for _ in range(rng.choice((0, 1, 1, 2)) if meddled else 0):
-        _meddle(rng, ops)
+        meddle(rng, ops)
     return ops
 
 
@@ -124,7 +124,8 @@ def _execute(rng: random.Random, plan: list[Op], life: Callable[[], int] | None 
     return [results[op.number] for op in plan]
 
 
-def _meddle(rng: random.Random, ops: list[Op]) -> None:
+def meddle(rng: random.Random, ops: list[Op]) -> None:
+    """Change what one read shows, in a way that stores do."""
     reads = [at for at, op in enumerate(ops) if op.f == "history" and op.status == "ok"]
     if not reads:
         return

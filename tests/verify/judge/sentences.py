@@ -52,6 +52,10 @@ _FORMS = (
         r"'[^']*' without '[^']*'"
     ),
     (
+        r"read \d+ shows '[^']*' and '[^']*' while forget \d+ may take effect, and read \d+ shows "
+        r"'[^']*' without '[^']*'"
+    ),
+    (
         rf"forget \d+ began after (?:'[^']*' was {_SIGHT}|a fault ended append \d+ of '[^']*') and ended "
         r"before read \d+ began, which shows it again"
     ),
@@ -220,6 +224,22 @@ class _Look:
             and (kept, gone) == (shown, missing)
             and shown in row
             and self.is_missing(missing, read)
+        )
+
+    def taken_apart(
+        self, other: str, gone: str, kept: str, forget: str, read: str, shown: str, missing: str
+    ) -> bool:
+        both, taken = self.op(other, "history"), self.op(forget, "forget")
+        row = self.row(other)
+        return (
+            (gone, kept) == (missing, shown)
+            and gone in row
+            and kept in row
+            and taken.status in ("ok", "info")
+            and taken.invoked_ns <= both.completed_ns
+            and taken.completed_ns >= both.invoked_ns
+            and shown in self.row(read)
+            and missing not in self.row(read)
         )
 
     def resurrected(
@@ -431,6 +451,11 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
         "half forgotten",
         rf"^{_M} was {_S} and {_M} was {_S} before forget (\d+) began, and read (\d+) shows {_M} without {_M}$",
         _Look.half_forgotten,
+    ),
+    (
+        "taken apart",
+        rf"^read (\d+) shows {_M} and {_M} while forget (\d+) may take effect, and read (\d+) shows {_M} without {_M}$",
+        _Look.taken_apart,
     ),
     (
         "resurrected",

@@ -261,6 +261,23 @@ class SortedByClock(Store):
         return ids
 
 
+class SortedByClockSeenLater(SortedByClock):
+    """Takes its time from the clock when a call begins, and is visible when that commits."""
+
+    promise = "ordered"
+
+    def append(self, client: int, session: str, ids: list[str], key: str | None) -> Call:
+        del client
+        self.at.update(dict.fromkeys(ids, self.now))
+        for _ in range(self.rng.choice((1, 1, 3, 6))):
+            yield
+        if self.is_new(key):
+            self.row(session).extend(ids)
+            self.row(session).sort(key=lambda message: self.at[message])
+        yield
+        return ids
+
+
 class Unsorted(Store):
     """By time in whole ticks, and by nothing within one."""
 
@@ -332,6 +349,22 @@ class ForgetsTheCopyOnly(Store):
     def forget(self, session: str) -> Call:
         yield
         self.old[session], self.rows[session] = self.row(session), []
+        yield
+        return []
+
+
+class ForgetsWhatItFound(Store):
+    """Looks for what is there, and deletes that a while later: what came since is left."""
+
+    promise = "forgotten"
+    forgets = 1.0
+
+    def forget(self, session: str) -> Call:
+        yield
+        found = set(self.row(session))
+        for _ in range(self.rng.choice((1, 3, 6))):
+            yield
+        self.rows[session] = [m for m in self.row(session) if m not in found]
         yield
         return []
 
@@ -421,8 +454,8 @@ class WrongSession(Store):
 
 BROKEN: tuple[type[Store], ...] = (
     OneByOne, KeyForEachMessage, Buffered, LostUpdate, Drops, Capped, Cached, Replica, WrittenBehind,
-    SortedByClock,
-    Unsorted, IgnoresKeys, SendsTwice, ForgetsAPage, ForgetsTheCopyOnly, ForgetsNothing, OldestN,
+    SortedByClock, SortedByClockSeenLater, Unsorted, IgnoresKeys, SendsTwice, ForgetsAPage,
+    ForgetsTheCopyOnly, ForgetsWhatItFound, ForgetsNothing, OldestN,
     SkipsTheNewest, OneTooMany, LimitBeforeFilter, ReadsAPrefix, OneRowForAll, WrongSession,
 )  # fmt: skip
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -73,6 +77,77 @@ def test_what_is_no_history_is_refused_by_its_line(
         judge_file(path)
 
     assert refused.value.line == line
+
+
+VALUES = (
+    *(b"1 0 -1 -0 1.0 1e2 01 NaN -Infinity null true 1e400 9223372036854775808 +1 [1,2] [1.0] [true]".split()),
+    *(b'"" "a" ["a"] {} [] [[]] ["a",] [null] "append" "fault" "ok" {"a":NaN} 18446744073709551616'.split()),
+    *(rb'"\u0061" "\u0000" "\ud83d\ude00" "\ud800" ["\ud800"] "\u00" "\x41"'.split()),
+    b"1" * 25, b"1" * 5000, b'"\x01"', b'"\xc3\xa9"', b'"\xc3"', b'["a" , "b"]', b'"\xef\xbb\xbf"',
+)  # fmt: skip
+NAMES = b"type time_ns op process f session messages limit seqs key name closes landed x TYPE ty\\u0070e".split()
+EVENTS = (INVOKE, ASK, b'{"type":"fault","time_ns":3,"name":"kill","closes":[]}')
+
+
+def odd_lines(rng: random.Random) -> list[bytes]:
+    """An event with a field or two too many, before or behind its own, and an answer to it."""
+    first = rng.choice(EVENTS)[1:-1]
+    for _ in range(rng.choice((1, 1, 2))):
+        extra = b'"%b" : %b' % (rng.choice(NAMES), rng.choice(VALUES))
+        first = b",".join((extra, first) if rng.random() < 0.5 else (first, extra))
+    before = rng.choice((b"", b"", b" ", b"\t", b"\r", b"\x0c", b"\xef\xbb\xbf"))
+    after = rng.choice((b"", b"", b"\r", b" ", b"\n", b","))
+    answer = b'{"type":"ok","time_ns":4,"op":1,"%b":%b}' % (rng.choice(NAMES), rng.choice(VALUES))
+    return [HEADER, before + b"{" + first + b"}" + after, *([answer] * (rng.random() < 0.2))]
+
+
+def understood(path: Path) -> object:
+    try:
+        read = history.read_history(path)
+        return [(o, o.ids() if o.messages else None) for o in read.operations.values()], read.faults
+    except NotAHistory as error:
+        return error.line
+
+
+def without_text(what: object) -> str:
+    """The ids themselves count, not the blanks between them in the file."""
+    return re.sub(r"messages=b'[^']*'", "", repr(what))
+
+
+def test_both_decoders_understand_odd_lines_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields twice, NaN, big numbers, escapes, a byte order mark, CRLF, fields nobody knows."""
+    fast, path = history._DECODER, tmp_path / "h.jsonl"
+    assert not isinstance(fast, _lines.PlainDecoder)
+    accepted = 0
+    for number in range(1000):
+        path.write_bytes(b"".join(line + b"\n" for line in odd_lines(random.Random(number))))
+        monkeypatch.setattr(history, "_DECODER", fast)
+        one = understood(path)
+        monkeypatch.setattr(history, "_DECODER", _lines.PlainDecoder())
+        assert without_text(one) == without_text(understood(path)), path.read_bytes()
+        accepted += not isinstance(one, int)
+    assert 50 < accepted < 950
+
+
+@pytest.mark.parametrize("change", [lambda f: f.truncate(40), lambda f: f.write(ACK)])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    change: Callable[[BinaryIO], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in (HEADER, INVOKE, ACK)))
+    inside = _lines.numbered
+
+    def meanwhile(*args: Any) -> Iterator[tuple[int, _lines.Line]]:
+        with path.open("ab") as file:
+            change(file)
+        return inside(*args)
+
+    monkeypatch.setattr(_lines, "numbered", meanwhile)
+
+    with pytest.raises(NotAHistory, match="changed while it was read"):
+        judge_file(path)
 
 
 @pytest.mark.parametrize("text", [INVOKE[:-9], b"{", b"\0"], ids=["an event", "a brace", "a zero"])

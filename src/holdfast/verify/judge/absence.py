@@ -8,13 +8,11 @@ from itertools import islice
 from typing import Final
 
 from holdfast.verify.judge.case import Append, Read
-from holdfast.verify.judge.facts import Facts, Sight
+from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.forgotten import may_be_forgotten
 
 NS_PER_MS: Final = 1_000_000
-LOOKS_MAX: Final = 16
-"""So many reads are asked for the order of two batches."""
 WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
 """What explains a write that was acknowledged before it was there."""
 
@@ -204,7 +202,7 @@ def _what(facts: Facts, missing: _Missing) -> str:
 def _report_lost(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, row = missing.read, facts.rows[missing.read]
     name = "rollback" if row and missing.beyond is None else "lost"
-    if facts.case.ttl_ns is not None and not row:
+    if facts.case.ttl_ns is not None and read.empty:
         name = "expired-early"
     because = (
         f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
@@ -287,29 +285,48 @@ def _report_window(facts: Facts, missing: _Missing, found: Findings) -> None:
 
 
 def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> bool:
-    """A forget took it and left another: the read shows one that was there before the forget."""
-    read = missing.read
-    forgets = [f for f in facts.case.forgets if f.number is not None and f.inv <= read.comp]
-    for forget in forgets:
-        if facts.known_ns[missing.append] >= forget.inv:
+    """A forget took it and left another, which was there before the forget, or beside it."""
+    read, append = missing.read, missing.append
+    row = facts.rows[read]
+    for forget in facts.case.forgets:
+        if forget.number is None or forget.inv > read.comp:
             continue
-        for kept in facts.rows[read]:
-            sight = facts.known_before(kept, forget.inv)
-            gone = facts.known_before(missing.append, forget.inv)
-            if sight is None or gone is None:
-                continue
-            missing = replace(missing, message=_shown_by(missing.append, gone.ids))
-            shown = _shown_by(kept, sight.ids, read.ids)
+        gone = facts.known_before(append, forget.inv)
+        known = ((kept, facts.known_before(kept, forget.inv)) for kept in row if gone)
+        kept, sight = next((one for one in known if one[1] is not None), (None, None))
+        if gone is not None and kept is not None and sight is not None:
+            message, shown = _shown_by(append, gone.ids), _shown_by(kept, sight.ids, read.ids)
             because = (
-                f"{missing.message!r} was {gone.words} and {shown!r} was {sight.words} before "
+                f"{message!r} was {gone.words} and {shown!r} was {sight.words} before "
                 f"forget {forget.number} began, and read {read.number} shows {shown!r} without "
-                f"{missing.message!r}"
+                f"{message!r}"
             )
-            witness = (gone.number, sight.number, forget.number or 0, read.number)
-            found.add(
-                "resurrected", shown, witness, because,
-                spare=_spare(facts, missing), also=_also(facts, missing) | {"durable"},
-                read=read.number,
-            )  # fmt: skip
+            witness = (gone.number, sight.number, forget.number, read.number)
+            _add_forgotten(facts, missing, found, shown, witness, because)
             return True
-    return False
+    both = facts.shown_beside_forget(append, row)
+    if both is None:
+        return False
+    other, kept, forget = both
+    message, shown = _shown_by(append, other.ids), _shown_by(kept, other.ids, read.ids)
+    because = (
+        f"read {other.number} shows {message!r} and {shown!r} while forget {forget.number} may take "
+        f"effect, and read {read.number} shows {shown!r} without {message!r}"
+    )
+    _add_forgotten(facts, missing, found, shown, (other.number, read.number), because)
+    return True
+
+
+def _add_forgotten(
+    facts: Facts,
+    missing: _Missing,
+    found: Findings,
+    shown: str,
+    witness: tuple[int, ...],
+    because: str,
+) -> None:
+    found.add(
+        "resurrected", shown, witness, because,
+        spare=(*_spare(facts, missing), *missing.witness),
+        also=_also(facts, missing) | {"durable"}, read=missing.read.number,
+    )  # fmt: skip

@@ -53,6 +53,8 @@ class Read:
     """The other read that proves that nothing stood before the first, where the limit hid it."""
     back: frozenset[str] = frozenset()
     """What it shows besides `ids` although a forget took it away: it can stand anywhere."""
+    empty: bool = False
+    """It showed nothing at all; without `ids` alone, it may have shown what nothing explains."""
     trimmed: bool = False
     """It is `cut` by what the store keeps, not by its limit."""
 
@@ -113,6 +115,7 @@ def _read(operation: Operation) -> Read:
         cut=False,
         process=operation.process,
     )
+    read.empty = not read.ids
     read.cut = read.limit is not None and len(read.ids) >= read.limit
     return read
 

@@ -155,8 +155,6 @@ def _report_batch(
             also.add("snapshot")
         if read.cut:
             also.add("ordered")  # what stands elsewhere may lie before the window
-        if shown == batch.ids[-len(shown) :] == read.ids[: len(shown)]:
-            also.add("durable")  # everything up to there was dropped, as where the last N are kept
         found.add("torn", missing[0], witness, because, also=also, read=read.number)
     else:
         start, end = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])

@@ -14,6 +14,7 @@ from holdfast.verify.judge.case import Append, Case, Read
 from holdfast.verify.judge.effect_times import Bounds, make_bounds
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
+from holdfast.verify.judge.forgotten import may_be_forgotten
 
 
 def check_derived(facts: Facts, found: Findings) -> None:
@@ -29,8 +30,10 @@ def check_derived(facts: Facts, found: Findings) -> None:
         for append in lacking[read]:
             spare = _spare(bounds, read, append)
             witness = (*bounds.latest[append].ops, read.number)
-            lean = "snapshot" if read in windows else ""
-            _report_missing(bounds, read, append, found, witness, spare, lean)
+            # What stands between others that a window shows is missing for no other window.
+            gap = found.has("reorder", append.ids[-1])
+            lean = "snapshot" if read in windows and not gap else ""
+            _report_missing(facts, read, append, found, witness, spare, lean)
     if not case.forgets:
         _check_beginnings(facts, bounds, found)
     _check_forgotten(case, bounds, found)
@@ -88,7 +91,7 @@ def _alive(bounds: Bounds, append: Append) -> int:
 
 
 def _report_missing(
-    bounds: Bounds,
+    facts: Facts,
     read: Read,
     append: Append,
     found: Findings,
@@ -96,11 +99,13 @@ def _report_missing(
     spare: tuple[int, ...],
     lean: str,
 ) -> None:
-    again = next((r for r in bounds.shown_by.get(append, []) if r.comp > read.inv), None)
+    again = next((r for r in facts.shown_by.get(append, []) if r.comp > read.inv), None)
     because = f"read {read.number} lacks {append.ids[-1]!r}"
     name = "lost" if again is None else "stale"
     numbers = witness if again is None else (*witness, again.number)
     also = {"durable", "ordered", "fresh"} if again is None else {"ordered", "fresh"}
+    if may_be_forgotten(facts.case, append, read):
+        also.add("forgotten")
     found.add(
         name, append.ids[-1], numbers, because,
         spare=spare, also=also | ({"snapshot"} if read.limit is not None else set()),
@@ -157,9 +162,10 @@ def _report_gap(
     """
     because = f"read {read.number} shows {right.ids[-1]!r} without {append.ids[-1]!r}"
     name, message, also = "lost", append.ids[-1], {"snapshot", "forgotten", "ordered"}
-    if facts.shown_after(append, read.inv) is not None:
-        name = "reorder" if read.limit is None else "hole"
-    elif facts.forget_between(append.inv, read.comp):
+    gone = facts.known_ns[append] < read.inv and facts.forget_between(other.inv, other.comp)
+    if not gone and facts.shown_after(append, read.inv) is not None:
+        name = "reorder"
+    elif gone or facts.forget_between(append.inv, read.comp):
         name, message, also = "resurrected", right.ids[-1], also | {"durable"}
     whole = () if read.whole_by is None else (read.whole_by,)
     found.add(

@@ -9,13 +9,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge.case import Append, Case, Forget, Read
 
 _STRANGE: Final = 0.3
+LOOKS_MAX: Final = 16
+"""So many reads are asked for the order of two batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,21 @@ class Facts:
             (f for f in self._forgets if f.inv <= read.comp and (f.inv > known or f.comp >= last)),
             None,
         )
+
+    def shown_beside_forget(
+        self, append: Append, row: list[Append]
+    ) -> tuple[Read, Append, Forget] | None:
+        """A read that shows it before one of the row, while a forget may have taken effect."""
+        for read in islice(reversed(self.shown_by.get(append, [])), LOOKS_MAX):
+            if self._spans.meet(read.inv, read.comp):
+                shown = self.rows[read]
+                behind = set(shown[shown.index(append) + 1 :])
+                kept = next((one for one in row if one in behind), None)
+                beside = (f for f in self._forgets if f.inv <= read.comp and f.comp >= read.inv)
+                forget = next((f for f in beside if f.number is not None), None)
+                if kept is not None and forget is not None:
+                    return read, kept, forget
+        return None
 
     def forget_after(self, read: Read) -> Forget | None:
         """A forget that may have hidden from later reads what this read lacks."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from holdfast.verify.judge.recheck import WITNESS_MAX
 from holdfast.verify.judge.verdict import Anomaly
+
+SAME_MAX: Final = 3
+"""So many witnesses of one finding are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,11 @@ class Found:
 
 
 class Findings:
-    """The findings of one session, in the order found; the first witness of each is kept."""
+    """The findings of one session, in the order found; the first witnesses of each are kept."""
 
     def __init__(self, session: str) -> None:
         self._session = session
-        self._found: dict[tuple[str, str], Found] = {}
+        self._found: dict[tuple[str, str], list[Found]] = {}
         self.apart = False
         """Whether batches are torn or mixed up, so that each message is judged by itself."""
 
@@ -58,15 +62,15 @@ class Findings:
         read: int | None = None,
         derived: bool = False,
     ) -> None:
-        """Take one finding, unless this message has that name already.
+        """Take one finding; further ones of this message and name stand in where it is not proven.
 
         `spare` are operations that the proof may need as well, in the order of their worth.
         """
-        key = (name, message)
-        if key not in self._found:
+        same = self._found.setdefault((name, message), [])
+        if len(same) < SAME_MAX:
             numbers = tuple(dict.fromkeys(witness))
             anomaly = Anomaly(name, self._session, message, numbers, because)
-            self._found[key] = Found(anomaly, frozenset(also), lean, read, tuple(spare), derived)
+            same.append(Found(anomaly, frozenset(also), lean, read, tuple(spare), derived))
 
     def names(self, name: str) -> bool:
         """Whether anything of that name was found."""
@@ -84,14 +88,15 @@ class Findings:
         return len(self._found)
 
     def __iter__(self) -> Iterator[Anomaly]:
-        return (found.anomaly for found in self._found.values())
+        return (same[0].anomaly for same in self._found.values())
 
     def proven(self, confirm: Callable[[Anomaly], bool]) -> list[Found]:
         """The findings that their witness proves, with as little of the spare as that takes."""
         proven = []
-        for found in self._found.values():
-            whole = next((a for a in _with_spare(found) if confirm(a)), None)
-            if whole is not None:
+        for same in self._found.values():
+            tries = ((found, a) for found in same for a in _with_spare(found))
+            found, whole = next(((f, a) for f, a in tries if confirm(a)), (None, None))
+            if found is not None and whole is not None:
                 sentence = _sentence(whole) if found.derived else whole.because
                 anomaly = replace(whole, confirmed=True, because=sentence)
                 proven.append(replace(found, anomaly=anomaly))

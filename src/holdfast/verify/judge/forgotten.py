@@ -96,16 +96,5 @@ def _report(
         "resurrected", message, witness, because,
         spare=(case.writer[message].number,),
         also=also,
-        lean="" if newer or not _gone_again(case, read, message) else "fresh",
         read=read.number,
     )  # fmt: skip
-
-
-def _gone_again(case: Case, read: Read, message: str) -> bool:
-    """Whether a later read lacks it, and no other forget can be why: then the first was late."""
-    after = [r for r in case.reads if r.inv > read.comp and not r.cut]
-    if not after:
-        return False
-    first = min(after, key=lambda r: r.inv)
-    again = any(f.inv <= first.comp and f.comp >= read.inv for f in case.forgets)
-    return message not in first.ids and not again

@@ -44,10 +44,9 @@ def _disagree(
 
 
 def _also(facts: Facts, *appends: Append, read: Read) -> set[str]:
-    """What a forget took away, and what came back, can stand anywhere; so can a second copy."""
+    """What a forget took away, and what came back, can stand anywhere."""
     forgotten = any(may_be_forgotten(facts.case, append, read) for append in appends)
-    twice = any(append.retried_after(append.comp) for append in appends)
-    return {p for p, yes in (("forgotten", forgotten), ("exactly-once", twice)) if yes}
+    return {"forgotten"} if forgotten else set()
 
 
 def _check_time(

@@ -19,7 +19,7 @@ def check_expired(facts: Facts, found: Findings) -> int:
     undecided = 0
     for read in case.reads:
         row = facts.rows[read]
-        newest = max(row, key=lambda append: append.inv, default=None)
+        newest = facts.newest(read)
         began = read.inv if newest is None else max(read.inv, newest.inv)
         late = [append for append in row if began > ends[append]]
         for append in late:
@@ -54,15 +54,9 @@ def _ends(appends: list[Append], life_ns: int) -> dict[Append, int]:
     end = -1
     for inv, comp, at in tries:
         if inv > end:
-            _close(group, end, ends)
+            ends |= dict.fromkeys(group, end)
             group, end = [], -1
-        group.append(appends[at])
+        if inv <= appends[at].comp:  # a retry after the ack wrote nothing, one before it may have
+            group.append(appends[at])
         end = max(end, comp + life_ns)
-    _close(group, end, ends)
-    return ends
-
-
-def _close(group: list[Append], end: int, ends: dict[Append, int]) -> None:
-    # A retry long after adds nothing, so the first group of an append is the one that counts.
-    for append in group:
-        ends.setdefault(append, end)
+    return ends | dict.fromkeys(group, end)
