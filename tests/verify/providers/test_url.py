@@ -183,6 +183,7 @@ def test_what_looks_like_production(place: Place, words: str) -> None:
         ("redis://:secret@127.0.0.1:7000/3", "127.0.0.1:7000/3"),
         ("redis://?host=db.example", "db.example:6379/0"),
         ("unix:///run/redis.sock?db=2", "/run/redis.sock:6379/2"),
+        ("redis://db.example.com/0?path=/tmp/socket", "db.example.com:6379/0"),
     ],
 )
 def test_a_redis_url_leads_where_the_driver_would_go(url: str, name: str) -> None:

@@ -22,8 +22,9 @@ def redis_place(url: str) -> Place:
         parts: dict[str, Any] = dict(parse_url(as_redis(url)))  # type: ignore[no-untyped-call]
     except ValueError:  # its words may quote the password: it must not be a cause
         raise UsageError("not the URL of a Redis, such as redis://:password@host:6379/0") from None
+    socket = parts.get("path") if url.startswith("unix:") else None  # elsewhere it means nothing
     return Place(
-        host=str(parts.get("path") or parts.get("host") or "localhost"),
+        host=str(socket or parts.get("host") or "localhost"),
         port=int(parts.get("port") or 6379),
         database=str(parts.get("db") or 0),
         user=str(parts.get("username") or ""),
