@@ -220,9 +220,8 @@ def test_a_module_that_spoils_the_forking_leaves_clients_that_are_started(
             spec, tmp_path, name="test", seed=1, bounds=BOUNDS, fork_server=fork_server
         )
         with pool:
-            [first] = pool.start()
             fork_server.learn([f"no_module_of_this_name_{n}" for n in range(5000)])
-            assert fork_server.can_fork
+            [first] = pool.start()
             fork_server.learn(["json", "spoils"])
             assert not fork_server.can_fork
             [second] = pool.start()
