@@ -15,6 +15,7 @@ import pytest
 from holdfast.cli import main
 from holdfast.verify import check_command
 from holdfast.verify.report import ci
+from tests.plugins import WITHOUT_OTHERS
 from tests.test_cli import COMMAND, HISTORY, Shell
 
 QUICK = ("check", "sqlite", "--faults", "none", "--promises", "faithful", "--time", "20",
@@ -283,6 +284,7 @@ def test_init_writes_a_store_that_keeps_its_promises(shell: Shell, engine: str):
             "-m",
             "pytest",
             "-q",
+            *WITHOUT_OTHERS,
             "-p",
             "no:randomly",
             "-k",

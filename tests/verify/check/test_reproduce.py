@@ -15,6 +15,7 @@ from holdfast.verify import reproduce
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
+from tests.plugins import WITHOUT_OTHERS
 
 COMMAND = Path(sys.executable).with_name("holdfast")
 STORE = """
@@ -65,8 +66,10 @@ def folder(disk_path: Path) -> Path:
 
 
 def _pytest(folder: Path) -> int:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ids.py"]
-    return subprocess.run(words, cwd=folder, capture_output=True, timeout=110).returncode
+    words = [sys.executable, "-m", "pytest", "-q", *WITHOUT_OTHERS, "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*words, "test_ids.py"], cwd=folder, capture_output=True, timeout=110
+    ).returncode
 
 
 @pytest.mark.timeout(600)  # six checks one after the other, each in a process of its own
