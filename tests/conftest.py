@@ -25,6 +25,7 @@ from tests.hangs import (  # noqa: F401 - hooks for every test
 )
 from tests.shuffled import pytest_collection_modifyitems  # noqa: F401 - the same
 from tests.torture import conftest as torture
+from tests.warm import warm_command  # noqa: F401 - a fixture for every test
 
 ROOT = Path(__file__).parents[1]
 # A test that wants a smaller example asks for it; the others need not wait for one.

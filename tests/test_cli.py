@@ -17,33 +17,27 @@ import holdfast
 from holdfast import Message
 from holdfast.cli import main
 from tests.contract.spoiling import mutations, spoilt
+from tests.warm import WarmCommand
 
 COMMAND = Path(sys.executable).with_name("holdfast")
 
 
 class Shell:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: WarmCommand) -> None:
         self.folder = folder
+        self._command = command
         self.url = f"sqlite:///{folder}/memory.db"
 
     def __call__(
         self, *arguments: str, given: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"HOLDFAST_STORE": self.url, "COLUMNS": "120"}
-        return subprocess.run(
-            [COMMAND, *arguments],
-            capture_output=True,
-            text=True,
-            input=given,
-            cwd=self.folder,
-            env=environment,
-            timeout=110,
-        )
+        return self._command.run(arguments, cwd=self.folder, env=environment, given=given)
 
 
 @pytest.fixture
-def shell(disk_path: Path) -> Shell:
-    return Shell(disk_path)
+def shell(disk_path: Path, warm_command: WarmCommand) -> Shell:
+    return Shell(disk_path, warm_command)
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ import pytest
 from holdfast.cli import main
 from holdfast.verify import check_command
 from holdfast.verify.report import ci
+from tests.plugins import WITHOUT_OTHERS
 from tests.test_cli import COMMAND, HISTORY, Shell
+from tests.warm import WarmCommand
 
 QUICK = ("check", "sqlite", "--faults", "none", "--promises", "faithful", "--time", "20",
          "--seed", "7")  # fmt: skip
@@ -23,8 +25,8 @@ QUICK = ("check", "sqlite", "--faults", "none", "--promises", "faithful", "--tim
 
 
 @pytest.fixture
-def shell(disk_path: Path) -> Shell:
-    return Shell(disk_path)
+def shell(disk_path: Path, warm_command: WarmCommand) -> Shell:
+    return Shell(disk_path, warm_command)
 
 
 def test_a_message_is_appended_remembered_and_recalled(shell: Shell):
@@ -286,6 +288,7 @@ def test_init_writes_a_store_that_keeps_its_promises(shell: Shell, engine: str):
             "-m",
             "pytest",
             "-q",
+            *WITHOUT_OTHERS,
             "-p",
             "no:randomly",
             "-k",

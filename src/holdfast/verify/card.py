@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from holdfast.errors import EngineFailed, UsageError, VerifyError
 from holdfast.verify.check import Watcher, machine
@@ -155,12 +155,12 @@ class _Measure:
     row: Row
     seed: int
     chance: random.Random = field(init=False)
-    fork_server: ForkServer | None = None
-    """Of which later clients are forked: the first has told what they need."""
+    fork_server: ForkServer | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/{self.row.config}/{self.row.fault}")  # noqa: S311
         self.spec = replace(self.spec, engine=view_of(self.engine))
+        self.fork_server = open_fork_server(self.spec.likely_modules, self.folder)
 
     def round(self, number: int) -> Loss:
         """Clients write as fast as they can, the fault comes, another client reads it all."""
@@ -169,7 +169,7 @@ class _Measure:
             working = clients.start(CLIENTS, shape=shape)
             if len(working) < CLIENTS:
                 raise VerifyError(clients.trouble[0])
-            self._hear(working[0].ready or {})
+            self.row.level = (working[0].ready or {}).get("level")
             for client in working:
                 client.go()
             if not clients.until_acknowledged(self.chance.randint(*ACKS)):
@@ -189,12 +189,6 @@ class _Measure:
         """Leave no process behind."""
         if self.fork_server is not None:
             self.fork_server.close()
-
-    def _hear(self, ready: Mapping[str, Any]) -> None:
-        """What a client told of the store when it had opened it."""
-        self.row.level = ready.get("level")
-        if self.fork_server is None:
-            self.fork_server = open_fork_server(ready.get("modules", []), self.folder)
 
     def _clients(self, name: str) -> ClientPool:
         clients = ClientPool(

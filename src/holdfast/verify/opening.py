@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import UsageError, VerifyError
 from holdfast.verify.scenarios import ScenarioContext
-from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import open_fork_server
 from holdfast.verify.workload.plan import Step
@@ -43,17 +43,23 @@ def open_target(context: ScenarioContext, shown: str) -> str | None:
 
     `VerifyError` where it cannot be opened, `UsageError` where its first calls all raise.
     """
-    with ClientPool(
-        context.spec, context.folder, name="opening", seed=0, bounds=context.bounds
-    ) as clients:
+    context.fork_server = open_fork_server(context.spec.likely_modules, context.folder)
+    with _clients(context, "opening", context.bounds) as clients:
         for client in clients.start(scripts=[_FIRST_CALLS], attempts=TRIES, look=True):
             context.about = client.ready or context.about
-            modules = context.about.get("modules", [])
-            context.fork_server = open_fork_server(modules, context.folder)
+            if context.fork_server is not None:
+                context.fork_server.learn(context.about.get("modules", []))
             return _first_calls(context, clients, client, shown)
         if not clients.hung:
             raise _why_not_opened(clients, shown)
         return clients.trouble[0]
+
+
+def _clients(context: ScenarioContext, name: str, bounds: Bounds) -> ClientPool:
+    fork_server = context.fork_server
+    return ClientPool(
+        context.spec, context.folder, name=name, seed=0, bounds=bounds, fork_server=fork_server
+    )
 
 
 def _why_not_opened(clients: ClientPool, shown: str) -> VerifyError:
@@ -92,14 +98,7 @@ def _first_calls(
 def _why_alone(context: ScenarioContext) -> str:
     """Why a second process cannot write and read while the first has the store open; or nothing."""
     bounds = replace(context.bounds, open_s=min(_SECOND_OPEN_S, context.bounds.open_s))
-    with ClientPool(
-        context.spec,
-        context.folder,
-        name="second",
-        seed=0,
-        bounds=bounds,
-        fork_server=context.fork_server,
-    ) as clients:
+    with _clients(context, "second", bounds) as clients:
         for second in clients.start(scripts=[_SECOND_CALLS], attempts=TRIES):
             second.go()
             ended = clients.until(lambda: not second.alive)  # noqa: B023 - awaited in this turn

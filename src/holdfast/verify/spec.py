@@ -27,6 +27,8 @@ _NO_TARGET: Final = (
 
 HOLDFAST_TARGETS: Final = ("sqlite", "redis", "valkey", "postgres")
 """Our stores by short name: each on a fresh engine of that kind."""
+_DRIVERS: Final = {"redis": "redis", "valkey": "redis", "postgres": "psycopg"}
+"""What most stores of an engine are written with."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,14 @@ class TargetSpec:
         if self.engine is not None:
             return self.engine.data_dir
         return Path(unquote(urlsplit(self.name).path[1:])) if self.embedded else None
+
+    @property
+    def likely_modules(self) -> list[str]:
+        """What a client is going to import besides the kit and a user's own module."""
+        if self.is_holdfast:
+            found = connection.BACKENDS.get(urlsplit(self.url).scheme.lower())
+            return [f"{found[0]}.backend"] if found else []
+        return [_DRIVERS[self.engine.kind]] if self.engine and self.engine.kind in _DRIVERS else []
 
     def at(self, url: str) -> TargetSpec:
         """The same target, with its engine found at another address, as behind a proxy."""

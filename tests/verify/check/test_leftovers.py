@@ -94,7 +94,8 @@ def test_what_a_store_started_ends_with_the_check(mark: str, tmp_path: Path):
 def test_a_check_that_is_killed_leaves_no_process_and_no_directory(mark: str, tmp_path: Path):
     """Not even a client that hangs, of a store that shuts signals out."""
     with _start(f"{__name__}:hangs_at_open", "--engine", "sqlite") as process:
-        wait_until(lambda: bool(_running(mark, "workload.jobs")), within_s=60)
+        # The fork server, and the client that it has forked.
+        wait_until(lambda: len(_running(mark, "workload.fork_server")) > 1, within_s=60)
         process.kill()
     wait_until(lambda: not _marked(mark) and not list(tmp_path.iterdir()), within_s=20)
 
@@ -103,8 +104,9 @@ def test_a_fork_server_that_dies_is_the_kits_failure_and_breaks_no_promise(mark:
     """A broken pipe ended the command with 1, which says that the store broke a promise."""
     with _start("sqlite", "--faults", "none", "--seed", "1") as process:
         module = "workload.fork_server"
-        # Then it has a client: the question about that one's end has nobody to answer it.
-        wait_until(lambda: len(_running(mark, module)) > 1, within_s=60)
+        # Then it has the clients of a scenario (the first calls make no more than two): the
+        # question about the end of one has nobody to answer it.
+        wait_until(lambda: len(_running(mark, module)) > 3, within_s=60)
         os.kill(min(_running(mark, module)), signal.SIGKILL)
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 3, out

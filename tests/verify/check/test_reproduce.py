@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +17,9 @@ from holdfast.verify import reproduce
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
+from tests.plugins import WITHOUT_OTHERS
+from tests.warm import WarmCommand
 
-COMMAND = Path(sys.executable).with_name("holdfast")
 STORE = """
 import json, sqlite3
 from holdfast.verify import Claims, NotClaimed, Target
@@ -52,10 +55,12 @@ BROKEN, MENDED = (STORE.replace("MATCHES", operator) for operator in ("LIKE", "=
 """An id may hold a `%`: then a session shows others' messages."""
 
 
-def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *words], cwd=folder, capture_output=True, text=True, timeout=110
-    )
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(folder: Path, warm_command: WarmCommand) -> Run:
+    return lambda *words: warm_command.run(words, cwd=folder, env=dict(os.environ), given=None)
 
 
 @pytest.fixture
@@ -65,18 +70,20 @@ def folder(disk_path: Path) -> Path:
 
 
 def _pytest(folder: Path) -> int:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ids.py"]
-    return subprocess.run(words, cwd=folder, capture_output=True, timeout=110).returncode
+    words = [sys.executable, "-m", "pytest", "-q", *WITHOUT_OTHERS, "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*words, "test_ids.py"], cwd=folder, capture_output=True, timeout=110
+    ).returncode
 
 
 @pytest.mark.timeout(600)  # six checks one after the other, each in a process of its own
-def test_a_broken_promise_becomes_a_test(folder: Path):
-    checked = _run(
-        folder, "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "4",
+def test_a_broken_promise_becomes_a_test(folder: Path, run: Run):
+    checked = run(
+        "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "4",
         "--promises", "isolated,ordered", "--seed", "5", "--json", "result.json",
     )  # fmt: skip
     assert checked.returncode == 1, checked.stdout + checked.stderr
-    made = _run(folder, "reproduce", "result.json", "--out", "test_ids.py")
+    made = run("reproduce", "result.json", "--out", "test_ids.py")
     assert made.returncode == 0, made.stderr
     text = (folder / "test_ids.py").read_text()
     assert "promises=('isolated',)" in text
@@ -86,12 +93,12 @@ def test_a_broken_promise_becomes_a_test(folder: Path):
     assert _pytest(folder) == 0
 
 
-def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: Path):
+def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: Path, run: Run):
     words = (
         "check", "memory.py:target", "--engine", "sqlite", "--faults", "none", "--time", "6",
         "--promises", "ordered,isolated", "--seed", "5", "--json", "result.json",
     )  # fmt: skip
-    shrunk = _run(folder, *words, "--shrink", "60", "--report", "r.html")
+    shrunk = run(*words, "--shrink", "60", "--report", "r.html")
     found = json.loads((folder / "result.json").read_text())
     assert (shrunk.returncode, found["verdict"]) == (1, "broken"), shrunk.stderr
     assert "--shrink" not in found["repeat"]
@@ -100,7 +107,7 @@ def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: P
     assert "--promises isolated " in less["repeat"]  # by a busy machine no shorter one is found
     assert f"isolated: the smallest plan that shows it: {less['repeat']}" in shrunk.stdout
     assert less["repeat"] in (folder / "r.html").read_text()
-    plain = _run(folder, *words, "--shrink", "0")
+    plain = run(*words, "--shrink", "0")
     found = json.loads((folder / "result.json").read_text())
     assert (plain.returncode, found["verdict"], "smallest" in found) == (1, "broken", False)
 
@@ -141,9 +148,11 @@ def test_what_goes_wrong_while_shrinking_changes_no_verdict(monkeypatch: pytest.
         json.dumps({"repeat": "rm -rf x", "promises": {"durable": {"verdict": "kept"}}}),
     ],
 )
-def test_a_file_that_has_nothing_to_reproduce_is_a_mistake_of_the_user(folder: Path, content: str):
+def test_a_file_that_has_nothing_to_reproduce_is_a_mistake_of_the_user(
+    folder: Path, run: Run, content: str
+):
     (folder / "result.json").write_text(content)
-    done = _run(folder, "reproduce", "result.json", "--out", "test_ids.py")
+    done = run("reproduce", "result.json", "--out", "test_ids.py")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert not (folder / "test_ids.py").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -158,3 +160,22 @@ def test_what_is_no_line_of_ours_is_told_once_and_the_rest_is_not_heard(pipe: tu
     assert inbox.ended
     assert inbox.take() == inbox.rest(0.0) == []
     os.close(theirs)
+
+
+LEAVES = """
+import atexit, sys, threading, time
+from holdfast.verify.children import fork, leave
+if not fork():
+    print("printed,", end=" ")
+    atexit.register(print, "exit function")
+    threading.Thread(target=lambda: (time.sleep(0.05), print("thread,", end=" "))).start()
+    leave(7)
+import os
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_leaves_as_a_process_does():
+    """What it printed, its threads and its exit functions: a store may end its work in them."""
+    done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("printed, thread, exit function\n7\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +25,7 @@ from holdfast.verify.proof import Evidence, await_true
 from holdfast.verify.spec import TargetSpec, view_of
 from holdfast.verify.workload import client_pool, client_process
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
-from holdfast.verify.workload.fork_server import open_fork_server
+from holdfast.verify.workload.fork_server import Forked, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
 
 BOUNDS = Bounds(open_s=60, operation_s=30, recover_s=60)
@@ -194,6 +195,41 @@ def test_where_an_import_starts_a_thread_clients_are_not_forked(tmp_path: Path):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         assert open_fork_server(["restless"], tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "import_of_it",
+    [
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "raise SystemExit(1)",
+        "import os\nos._exit(1)",
+    ],
+    ids=["starts a thread", "exits", "ends the process"],
+)
+def test_a_module_that_spoils_the_forking_leaves_clients_that_are_started(
+    tmp_path: Path, import_of_it: str
+):
+    (tmp_path / "spoils.py").write_text(import_of_it)
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).syspath_prepend(tmp_path)
+        spec = TargetSpec("sqlite", engine=view_of(stack.enter_context(start_engine("sqlite"))))
+        fork_server = open_fork_server(spec.likely_modules, tmp_path)
+        assert fork_server is not None
+        stack.enter_context(fork_server)
+        pool = ClientPool(
+            spec, tmp_path, name="test", seed=1, bounds=BOUNDS, fork_server=fork_server
+        )
+        with pool:
+            fork_server.learn([f"no_module_of_this_name_{n}" for n in range(5000)])
+            [first] = pool.start()
+            fork_server.learn(["json", "spoils"])
+            assert not fork_server.can_fork
+            [second] = pool.start()
+            assert isinstance(first.process, Forked)
+            assert isinstance(second.process, subprocess.Popen)
+            for client in (first, second):
+                client.go()
+            assert pool.until(lambda: not (first.alive or second.alive))
 
 
 def test_the_modules_that_a_client_needed_are_told(clients: ClientPool):

@@ -23,7 +23,8 @@ def check_derived(facts: Facts, found: Findings) -> None:
     bounds = make_bounds(facts)
     _check_order(case, bounds, found)
     waiting = sorted(case.appends, key=lambda append: bounds.earliest[append].ns)
-    lacking = {read: list(_missing(bounds, read, waiting, facts)) for read in case.reads}
+    alive = {append: _alive(bounds, append) for append in waiting}
+    lacking = {read: list(_missing(bounds, read, waiting, alive, facts)) for read in case.reads}
     windows = facts.wrong_windows(lacking)
     for read in sorted(case.reads, key=lambda read: read.inv):
         _check_neighbours(facts, bounds, read, found)
@@ -55,7 +56,9 @@ def _check_order(case: Case, bounds: Bounds, found: Findings) -> None:
             found.add("reorder", append.ids[-1], witness, because, also=also, derived=True)
 
 
-def _missing(bounds: Bounds, read: Read, waiting: list[Append], facts: Facts) -> Iterator[Append]:
+def _missing(
+    bounds: Bounds, read: Read, waiting: list[Append], alive: dict[Append, int], facts: Facts
+) -> Iterator[Append]:
     row = bounds.rows[read]
     shown = set(row)
     began = bounds.read_earliest(read).ns
@@ -78,8 +81,7 @@ def _missing(bounds: Bounds, read: Read, waiting: list[Append], facts: Facts) ->
             or (read.cut and append in next_ones)
         ):
             continue
-        alive = _alive(bounds, append)
-        if read.cut or append in next_ones or not facts.forget_between(alive, first_ns):
+        if read.cut or append in next_ones or not facts.forget_between(alive[append], first_ns):
             yield append
 
 

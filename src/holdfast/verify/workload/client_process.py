@@ -87,7 +87,7 @@ class ClientProcess:
                         pass_fds=(theirs,),
                         instruments=instruments,
                     )
-                    if fork_server is None or instruments
+                    if fork_server is None or instruments or not fork_server.can_fork
                     else fork_server.fork(job_file, theirs, log.fileno())
                 )
         finally:

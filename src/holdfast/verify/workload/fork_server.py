@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from holdfast.errors import VerifyError
+from holdfast.verify import indexes
 from holdfast.verify.blocks import Block
-from holdfast.verify.children import can_fork, fork, import_all, is_readable, start
+from holdfast.verify.children import can_fork, fork, import_all, is_readable, leave, start
 from holdfast.verify.workload import jobs
 
 _REQUEST_BYTES: Final = 1 << 16
@@ -85,8 +86,12 @@ class Forked:
 class ForkServer(Block):
     """The parent's end. `open_fork_server` returns None where clients cannot be forked."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket) -> None:
-        self._process, self._link = process, link
+    def __init__(
+        self, process: subprocess.Popen[bytes], link: socket.socket, modules_file: Path
+    ) -> None:
+        self._process, self._link, self._modules_file = process, link, modules_file
+        self.can_fork = True
+        """Whether a fork of it is as good as a new process."""
 
     def fork(self, job_file: Path, pipe: int, log: int) -> Forked:
         """A client that does the job in this file."""
@@ -100,6 +105,15 @@ class ForkServer(Block):
             finally:
                 os.close(leash)
             return Forked(self, pid, os.fdopen(mine, "wb"))
+
+    def learn(self, modules: Sequence[str]) -> None:
+        """Have these modules too, which a client was seen to need; see `can_fork` afterwards."""
+        self._modules_file.write_text(json.dumps(modules), "utf-8")  # too long for a request
+        try:
+            self.can_fork = self._ask({"import": str(self._modules_file)})["ready"]
+        except VerifyError:  # one of them ends the process that imports it, or takes too long
+            self.can_fork = False
+            self.close()
 
     def exit_code(self, pid: int) -> int:
         """Of one that has ended; the fork server is its parent."""
@@ -134,7 +148,7 @@ class ForkServer(Block):
 
 
 def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
-    """A fork server that has these modules, which a client of the target was seen to need.
+    """A fork server that has these modules, which clients of the target are likely to need.
 
     None where a fork would not be as good as a new process.
     """
@@ -145,7 +159,7 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
         fds = (theirs.fileno(),)
         words = (str(fds[0]), str(modules_file))
         process = start(__name__, *words, folder=folder, log=log, pass_fds=fds)
-    fork_server = ForkServer(process, mine)
+    fork_server = ForkServer(process, mine, modules_file)
     mine.settimeout(_READY_TIMEOUT_S)
     with contextlib.suppress(VerifyError):
         if fork_server._answer()["ready"]:  # noqa: SLF001 - of this module
@@ -156,13 +170,23 @@ def open_fork_server(modules: Sequence[str], folder: Path) -> ForkServer | None:
 
 
 def main(descriptor: str, modules_file: str) -> int:
-    """Import, then fork a client for each request; returns in the server, and in each fork."""
+    """Import, then fork a client for each request; returns in the server only."""
     link = socket.socket(fileno=int(descriptor))
     os.set_inheritable(link.fileno(), False)
-    import_all(json.loads(Path(modules_file).read_text("utf-8")))
+    modules = _import(modules_file)
+    if any(name.startswith("holdfast.backends.") for name in modules):
+        indexes.claim("")  # each client of ours asks what is installed: looked up once for all
     link.send(json.dumps({"ready": can_fork()}).encode())
     job = _serve(link)
-    return 0 if job is None else jobs.main(*job)
+    if job is not None:
+        leave(jobs.main(*job))
+    return 0
+
+
+def _import(modules_file: str) -> list[str]:
+    modules: list[str] = json.loads(Path(modules_file).read_text("utf-8"))
+    import_all(modules)
+    return modules
 
 
 def _serve(link: socket.socket) -> tuple[str, int] | None:
@@ -176,6 +200,9 @@ def _serve(link: socket.socket) -> tuple[str, int] | None:
         if "wait" in request:
             _, status = os.waitpid(request["wait"], 0)
             answer = {"code": os.waitstatus_to_exitcode(status)}
+        elif "import" in request:
+            _import(request["import"])
+            answer = {"ready": can_fork()}
         else:
             fds = array.array("i")
             fds.frombytes(sent[0][2])
