@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -29,9 +30,9 @@ from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.task_server import ASIDE, Task
 
-AMONG_ALL_S: Final = 1.0
-"""So long it takes where it was not asked for by its name, in a check of the usual time."""
 POINTS_MAX: Final = 5_000
+POINTS_MIN: Final = 24
+"""So many are visited whatever the time: a small store is explored whole, on a busy machine too."""
 TRACES: Final = 3
 """So often an operation is watched, to know which lines it passes each time."""
 TRIES: Final = 3
@@ -78,6 +79,8 @@ class CrashAtLine(Scenario):
     """The operation by which its code is found, and what that imports."""
     ahead = AHEAD
     """So many points are under way at once: nobody waits for the reader of the results."""
+    among_all_s = 1.0
+    """So long it takes where it was not asked for by its name, in a check of the usual time."""
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""
@@ -129,6 +132,7 @@ class Visits:
         context: ScenarioContext,
         clients: ClientPool,
         task_server: ClientProcess,
+        tasks_before: int = 0,
     ) -> None:
         self.scenario, self.context, self.clients, self.task_server = (
             scenario,
@@ -142,13 +146,18 @@ class Visits:
         self.total = 0
         self.passing = 0
         """Points that are passed now and then only."""
-        self._code = Code(())
+        self.code = Code(())
+        self.modules: list[str] = []
+        """What it takes to do the steps."""
         self.struck: dict[int, int] = {}
         """The process of each task that has reached its line."""
+        self.strikes: Counter[int] = Counter()
+        """How often each task has reached it."""
         self._events_of: dict[tuple[str, int], dict[str, Any]] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._taken = 0
-        self._tasks = 0
+        self.tasks = tasks_before
+        """So many were handed out; the numbers of several task servers must not be the same."""
 
     # The way
 
@@ -163,12 +172,12 @@ class Visits:
         """Visit every point, or as many as the time allows in an order of the seed."""
         self.total = len(points)
         named = self.scenario.fault in self.context.named
-        deadline = time.monotonic() + AMONG_ALL_S * self.context.scale
+        deadline = time.monotonic() + self.scenario.among_all_s * self.context.scale
         if not named or self.total > POINTS_MAX:
             random.Random(f"{self.context.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
         ahead = self.scenario.ahead
         for first in range(0, min(self.total, POINTS_MAX), ahead):
-            if not named and time.monotonic() > deadline:
+            if not named and first >= POINTS_MIN and time.monotonic() > deadline:
                 break
             self._explore(points[first : min(first + ahead, POINTS_MAX)])
             self.context.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
@@ -188,8 +197,9 @@ class Visits:
         number = self.send(Task(steps, look=True))
         self.until(number)
         found = self._said("code", number)
-        self.send(Task([], imports=found["modules"]))
-        self._code = Code(tuple(found["roots"]))
+        self.modules = found["modules"]
+        self.send(Task([], imports=self.modules))
+        self.code = Code(tuple(found["roots"]))
         for operation in self.scenario.operations(self.context, found):
             yield from ((operation, point) for point in self._lines_of(operation))
 
@@ -201,9 +211,9 @@ class Visits:
         return every
 
     def _trace(self, operation: str) -> list[Point]:
-        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self.tasks}")
         before = [step.to_json() for step in whole.before]
-        task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
+        task = Task(before, trace=True, roots=list(self.code.roots), aside=whole.aside)
         number = 0
         for _ in range(AGAIN_MAX):
             number = self.send(task)
@@ -224,10 +234,10 @@ class Visits:
 
     def _begin(self, operation: str, point: Point) -> tuple[Visit, Strike]:
         """Up to the point, and what another process is to ask after it."""
-        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self.tasks}")
         struck = Task(
             [step.to_json() for step in whole.before],
-            roots=list(self._code.roots),
+            roots=list(self.code.roots),
             point=[point.file, point.line, point.hit],
             strike=self.scenario.strike,
             aside=whole.aside,
@@ -269,11 +279,27 @@ class Visits:
         whole = visit.crash_plan
         answers = self._answers_to(asked, whole.after)
         visit.stuck = why_stuck(whole.after, answers, self._events_of.get(("broke-off", asked)))
+        visit.showed = bool((answers[0] or {}).get("messages"))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
         broke_off = ("broke-off", asked) in self._events_of
         if visit.stuck and (broke_off or None not in answers):
             visit.stuck = self._ask_again(whole, answers)
+
+    def shown_now(self, visits: Sequence[Visit]) -> list[Visit]:
+        """Those of them whose session shows a message now."""
+        shown = []
+        for first in range(0, len(visits), OPS_PER_TASK):
+            some = visits[first : first + OPS_PER_TASK]
+            steps = [Step("history", visit.crash_plan.session) for visit in some]
+            number = self.send(Task([step.to_json() for step in steps], aside=True))
+            self.until(number)
+            for visit, answer in zip(some, self._answers_to(number, steps), strict=True):
+                if answer is None or answer["type"] != "ok":
+                    self.clients.trouble.append(why_stuck(steps[:1], [answer], None))
+                elif answer["messages"]:
+                    shown.append(visit)
+        return shown
 
     def _answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
         first = number * OPS_PER_TASK
@@ -300,11 +326,11 @@ class Visits:
 
     def send(self, task: Task) -> int:
         """Hand a task to the task server; returns its number, by which everything of it is known."""
-        self._tasks += 1
-        number = self._tasks
+        self.tasks += 1
+        number = self.tasks
         bounds = self.context.bounds
         # The first one imports what the others then have.
-        life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
+        life_s = task.life_s or bounds.operation_s + (bounds.open_s if task.look else 0)
         numbered = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
         self.task_server.tell(json.dumps(asdict(numbered)).encode() + b"\n")
         return number
@@ -315,10 +341,10 @@ class Visits:
         if not self.clients.until(lambda: number in self.codes_now(), within_s=within_s):
             raise VerifyError(f"the process that forks is gone: {self.task_server.last_words()}")
 
-    def until_struck(self, number: int) -> bool:
-        """Return when that task has reached its line, or ended without."""
-        self.clients.until(lambda: number in self.codes_now() or number in self.struck)
-        return number in self.struck and number not in self.codes
+    def until_struck(self, number: int, times: int = 1) -> bool:
+        """Return when that task has reached its line so often, or ended without."""
+        self.clients.until(lambda: number in self.codes_now() or self.strikes[number] >= times)
+        return self.strikes[number] >= times and number not in self.codes
 
     def until_idle(self, number: int, within_s: float) -> None:
         """Return when that task has ended or has no operation under way, or the time is over."""
@@ -337,6 +363,7 @@ class Visits:
                 self.codes[event["task"]] = event["code"]
             if kind == "struck":
                 self.struck[event["task"]] = event["pid"]
+                self.strikes[event["task"]] += 1
             if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
             if "task" in event:
@@ -360,7 +387,7 @@ class Visits:
         return f"{len(self.visits) - missed} of {self.total} crash points explored{more}"
 
     def _at(self, visit: Visit) -> str:
-        return f"{visit.point.name(self._code)} `{visit.point.source}`"
+        return f"{visit.point.name(self.code)} `{visit.point.source}`"
 
     def these(self, visits: Iterable[Visit]) -> str:
         """Their lines, with the source."""
@@ -368,6 +395,10 @@ class Visits:
         places = [self._at(visit) for visit in reversed(first.values())]
         more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
         return ", ".join(places[:NAMED_MAX]) + more
+
+    def places(self, visits: Iterable[Visit]) -> list[str]:
+        """The line of each, with its source."""
+        return [self._at(visit) for visit in visits]
 
     def explain(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """The findings, with the lines at which a crash breaks the promise."""
@@ -394,7 +425,7 @@ class Visits:
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
-                evidence={**evidence, "lines": [self._at(visit) for visit in visits]},
+                evidence={**evidence, "lines": self.places(visits)},
                 anomalies=tuple(self._placed(each, by_session) for each in finding.anomalies),
             )
 
