@@ -277,7 +277,7 @@ class Visits:
 
     def _hear(self, visit: Visit, asked: int) -> None:
         whole = visit.crash_plan
-        answers = self._answers_to(asked, whole.after)
+        answers = self.answers_to(asked, whole.after)
         visit.stuck = why_stuck(whole.after, answers, self._events_of.get(("broke-off", asked)))
         visit.showed = bool((answers[0] or {}).get("messages"))
         if whole.torn is not None and not visit.stuck:
@@ -286,22 +286,8 @@ class Visits:
         if visit.stuck and (broke_off or None not in answers):
             visit.stuck = self._ask_again(whole, answers)
 
-    def shown_now(self, visits: Sequence[Visit]) -> list[Visit]:
-        """Those of them whose session shows a message now."""
-        shown = []
-        for first in range(0, len(visits), OPS_PER_TASK):
-            some = visits[first : first + OPS_PER_TASK]
-            steps = [Step("history", visit.crash_plan.session) for visit in some]
-            number = self.send(Task([step.to_json() for step in steps], aside=True))
-            self.until(number)
-            for visit, answer in zip(some, self._answers_to(number, steps), strict=True):
-                if answer is None or answer["type"] != "ok":
-                    self.clients.trouble.append(why_stuck(steps[:1], [answer], None))
-                elif answer["messages"]:
-                    shown.append(visit)
-        return shown
-
-    def _answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
+    def answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
+        """What was answered to each step of a task that has ended."""
         first = number * OPS_PER_TASK
         return [self._answers.get(first + place) for place in range(len(steps))]
 
@@ -313,7 +299,7 @@ class Visits:
             task = Task([step.to_json() for step in steps], aside=whole.aside)
             asked = self.send(task)
             self.until(asked)
-            heard = self._answers_to(asked, steps)
+            heard = self.answers_to(asked, steps)
             words = why_stuck(steps, heard, self._events_of.get(("broke-off", asked)))
             if not words:
                 break

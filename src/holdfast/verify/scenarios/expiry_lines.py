@@ -9,11 +9,13 @@ from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import Finding
 from holdfast.verify.scenarios.base import TTL_ERROR_S, Outcome, ScenarioContext
-from holdfast.verify.scenarios.crash_at_line import CrashAtLine, Visits
-from holdfast.verify.scenarios.crash_plans import Visit
+from holdfast.verify.scenarios.crash_at_line import OPS_PER_TASK, CrashAtLine, Visits
+from holdfast.verify.scenarios.crash_plans import Visit, why_stuck
 from holdfast.verify.scenarios.load import TTL_S_MAX
 from holdfast.verify.scenarios.moved_clock import ClockExpiry, clock_settings, move_clock
 from holdfast.verify.workload.client_pool import ClientPool
+from holdfast.verify.workload.plan import Step
+from holdfast.verify.workload.task_server import Task
 
 TTL_S: Final = 0.4
 """The time to live that our own store is tried with."""
@@ -66,7 +68,7 @@ class ExpiryAtLine(CrashAtLine):
         there = [visit for visit in visits.visits if visit.proven and visit.showed]
         if there:
             _pass_time(context, clients, _ttl_s(context) or TTL_S)
-        left = visits.shown_now(there)
+        left = _shown_now(visits, there)
         clients.stop()
         stuck = [one for one in visits.findings() if one.verdict is Verdict.BROKEN]
         return Outcome([self._finding(clients, visits, there, left), *stuck], hung=clients.hung)
@@ -91,6 +93,22 @@ class ExpiryAtLine(CrashAtLine):
             return Finding("expiring", Verdict.UNKNOWN, why, self.name, evidence)
         words = f"{visits.words()}; of {len(there)} sessions that a crash left each has expired"
         return Finding("expiring", Verdict.KEPT, words, self.name, evidence)
+
+
+def _shown_now(visits: Visits, there: list[Visit]) -> list[Visit]:
+    """Those whose session shows a message now."""
+    shown = []
+    for first in range(0, len(there), OPS_PER_TASK):
+        some = there[first : first + OPS_PER_TASK]
+        steps = [Step("history", visit.crash_plan.session) for visit in some]
+        number = visits.send(Task([step.to_json() for step in steps], aside=True))
+        visits.until(number)
+        for visit, answer in zip(some, visits.answers_to(number, steps), strict=True):
+            if answer is None or answer["type"] != "ok":
+                visits.clients.trouble.append(why_stuck(steps[:1], [answer], None))
+            elif answer["messages"]:
+                shown.append(visit)
+    return shown
 
 
 def _ttl_s(context: ScenarioContext) -> float | None:
