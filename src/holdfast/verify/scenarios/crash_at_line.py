@@ -327,10 +327,10 @@ class Visits:
         if not self.clients.until(lambda: number in self.codes_now(), within_s=within_s):
             raise VerifyError(f"the process that forks is gone: {self.task_server.last_words()}")
 
-    def until_struck(self, number: int, times: int = 1) -> bool:
-        """Return when that task has reached its line so often, or ended without."""
-        self.clients.until(lambda: number in self.codes_now() or self.strikes[number] >= times)
-        return self.strikes[number] >= times and number not in self.codes
+    def until_struck(self, number: int) -> bool:
+        """Return when that task has reached its line, or ended without."""
+        self.clients.until(lambda: number in self.codes_now() or number in self.struck)
+        return number in self.struck and number not in self.codes
 
     def until_idle(self, number: int, within_s: float) -> None:
         """Return when that task has ended or has no operation under way, or the time is over."""

@@ -24,18 +24,33 @@ HELD_S: Final = 6.0
 HELD_S_NAMED: Final = 15.0
 HITS_MAX: Final = 12
 """At so many passes of its line a client is held: who tries ten times is too late ten times."""
+REACHED_S: Final = 3.0
+"""So long a client has to come to its line; one that another keeps out does not."""
 TASKS_MAX: Final = 1_000
 """No task server of this scenario gets more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+@dataclass(slots=True)
+class _Holder:
     """A client that is to be held, in a session of its own, by a task server of its own."""
 
     visits: Visits
     point: Point
     session: str
     number: int
+    passed: int = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.number in self.visits.codes_now()
+
+    @property
+    def is_held(self) -> bool:
+        return not self.has_ended and self.visits.strikes[self.number] > self.passed
+
+    def let_go(self) -> None:
+        self.passed += 1
+        self.visits.task_server.tell(b"g")
 
 
 class HeldAtLine(CrashAtLine):
@@ -71,6 +86,8 @@ class HeldAtLine(CrashAtLine):
                     raise
                 return Outcome(left_out=str(error))
             held = self._all(context, other, holders, points)
+            if not held:
+                clients.missed = "no client was held at a line"
             kept = f"a client was held at {held} of {len(points)} lines while another wrote"
             return context.conclude(self, clients, kept)
 
@@ -123,34 +140,53 @@ class HeldAtLine(CrashAtLine):
                 hits=HITS_MAX,
                 life_s=life_s,
             )
-            begun.append(_Held(holder, point, plan.session, holder.send(task)))
-        held = [each for each in begun if each.visits.until_struck(each.number)]
+            begun.append(_Holder(holder, point, plan.session, holder.send(task)))
+        held = self._let_others_write(other, begun, held_s, life_s)
         for each in held:
             where = other.places([Visit(each.point)])[0]
             context.landed(self.fault, f"a client was held at {where}", in_flight=1)
-        count = len(held)
-        for times in range(2, HITS_MAX + 2):
-            asked = self._write(other, held, f"{times}", held_s, life_s)
-            for each in held:
-                each.visits.task_server.tell(b"g")
-            other.until(asked)
+        return len(held)
+
+    def _let_others_write(
+        self, other: Visits, begun: Sequence[_Holder], held_s: float, life_s: float
+    ) -> list[_Holder]:
+        """Hold each at its line as often as it passes it; those who came to it at first."""
+        rounds: list[list[_Holder]] = [list(begun)]
+        for number in range(HITS_MAX):
+            waiting = rounds[-1]
+            other.clients.until(
+                lambda: all(each.is_held or each.has_ended for each in waiting),  # noqa: B023
+                within_s=REACHED_S,
+            )
             # Who tries again passes the line again, and finds that it came too late again.
-            held = [each for each in held if each.visits.until_struck(each.number, times)]
+            held = [each for each in waiting if each.is_held]
             if not held:
                 break
-        for each in begun:
-            each.visits.until(each.number)
-        return count
+            rounds.append(held)
+            asked = self._write(other, held, number, held_s, life_s)
+            for each in held:
+                each.let_go()
+            other.until(asked)
+        # Whoever was kept out, and comes to its line only now, is let go at once.
+        other.clients.until(lambda: _all_ended(begun), within_s=life_s)
+        return rounds[1] if len(rounds) > 1 else []
 
     @staticmethod
     def _write(
-        other: Visits, held: Sequence[_Held], word: str, held_s: float, life_s: float
+        other: Visits, held: Sequence[_Holder], number: int, held_s: float, life_s: float
     ) -> int:
         """Another client writes to the session of each; the number of its task."""
         writes = [
-            Step("append", each.session, (f"{each.session}.o{word}.0", f"{each.session}.o{word}.1"))
+            Step("append", each.session, tuple(f"{each.session}.o{number}.{n}" for n in range(2)))
             for each in held
         ]
         asked = other.send(Task([step.to_json() for step in writes], life_s=life_s))
         other.clients.until(lambda: asked in other.codes_now(), within_s=held_s)
         return asked
+
+
+def _all_ended(begun: Sequence[_Holder]) -> bool:
+    for each in begun:
+        if each.is_held:
+            each.let_go()
+    return all(each.has_ended for each in begun)
