@@ -31,8 +31,8 @@ from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.task_server import ASIDE, Task
 
 POINTS_MAX: Final = 5_000
-POINTS_MIN: Final = 24
-"""So many are visited whatever the time: a small store is explored whole, on a busy machine too."""
+POINTS_FEW: Final = 40
+"""A store that has no more is explored whole, on a busy machine too."""
 TRACES: Final = 3
 """So often an operation is watched, to know which lines it passes each time."""
 TRIES: Final = 3
@@ -177,7 +177,7 @@ class Visits:
             random.Random(f"{self.context.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
         ahead = self.scenario.ahead
         for first in range(0, min(self.total, POINTS_MAX), ahead):
-            if not named and first >= POINTS_MIN and time.monotonic() > deadline:
+            if not named and self.total > POINTS_FEW and time.monotonic() > deadline:
                 break
             self._explore(points[first : min(first + ahead, POINTS_MAX)])
             self.context.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
