@@ -37,8 +37,6 @@ TRACES: Final = 3
 """So often an operation is watched, to know which lines it passes each time."""
 TRIES: Final = 3
 """A line that threads pass in another order is tried so often."""
-MISSED_MAX: Final = 0.1
-"""Where more than this part of the points is not reached again, nothing is said."""
 AGAIN_MAX: Final = 8
 """How often a refused call is made again."""
 AHEAD: Final = 8
@@ -79,6 +77,8 @@ class CrashAtLine(Scenario):
     """The operation by which its code is found, and what that imports."""
     ahead = AHEAD
     """So many points are under way at once: nobody waits for the reader of the results."""
+    missed_max = 0.1
+    """Where more than this part of the points is not reached again, nothing is said."""
     among_all_s = 1.0
     """So long it takes where it was not asked for by its name, in a check of the usual time."""
 
@@ -183,7 +183,7 @@ class Visits:
             self.context.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
             if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
                 break
-        if len(self._missed()) > MISSED_MAX * len(self.visits):
+        if len(self._missed()) > self.scenario.missed_max * len(self.visits):
             where = self._at(self._missed()[0])
             self.clients.trouble.append(f"{self.words()}; {where} was not reached a second time")
 
