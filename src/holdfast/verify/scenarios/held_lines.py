@@ -167,7 +167,7 @@ class HeldAtLine(CrashAtLine):
             for each in held:
                 each.let_go()
             other.until(asked)
-        # Whoever was kept out, and comes to its line only now, is let go at once.
+        # Those who were kept out, and come to their line only now, are let go at once.
         other.clients.until(lambda: _all_ended(begun), within_s=life_s)
         return rounds[1] if len(rounds) > 1 else []
 
