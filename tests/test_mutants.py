@@ -44,8 +44,14 @@ def test_every_mutant_fits_the_sources_and_its_tests_are_there():
 
 @pytest.mark.timeout(300)
 def test_one_in_the_kit_and_one_in_the_store_are_killed():
-    done = mutants("judge: a window may be too long", "codec: a later version is damage")
+    words = ("judge: a window may be too long", "codec: a later version is damage")
+    done = mutants("--again", *words)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "before" not in done.stdout
+    assert "2 mutants, 2 killed, 0 alive" in done.stdout
+    done = mutants(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 were killed before" in done.stdout
     assert "2 mutants, 2 killed, 0 alive" in done.stdout
 
 

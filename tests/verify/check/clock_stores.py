@@ -94,6 +94,35 @@ class WeekRedis(SoundRedis):
         self._redis.eval(self.SCRIPT, 1, f"m:{name}", str(self.ttl_s), *bodies)
 
 
+class ExpiresNext(WeekRedis):
+    """RPUSH, and then EXPIRE: a crash fits in between."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        del key
+        name = f"m:{session.encode('utf-8', 'surrogatepass').hex()}"
+        self._redis.rpush(name, *[json.dumps(message) for message in messages])
+        self._redis.expire(name, self.ttl_s)
+
+
+class ExpiresNextBriefly(ExpiresNext):
+    """The same for sessions of a second."""
+
+    ttl_s = claims_s = 1
+
+
+class NotesTheEndNext(WeekFile):
+    """Two transactions: without the second a session has no end, and no end is for ever."""
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        del key
+        Sound.append(self, session, messages)
+        self._refresh(session)
+
+    def _lives(self, session: str) -> bool:
+        found = self.db.execute("SELECT at FROM ends WHERE session = ?", (session,)).fetchall()
+        return not found or time.time() < found[0][0]
+
+
 class FiveMinutesRedis(WeekRedis):
     """The one changed line."""
 
@@ -191,7 +220,7 @@ def _target(kind: Callable[[str], Any], *, keeps: bool = False) -> Callable[[Eng
             engine=engine,
             claims=KEEPS if keeps else CLAIMS,
             name=kind.__name__,
-            ttl_s=None if keeps else WEEK_S,
+            ttl_s=None if keeps else getattr(kind, "claims_s", WEEK_S),
         )
 
     return target
@@ -201,6 +230,9 @@ week_file = _target(WeekFile)
 five_minutes_file = _target(FiveMinutesFile)
 first_write_counts = _target(FirstWriteCounts)
 week_redis = _target(WeekRedis)
+expires_next = _target(ExpiresNext)
+expires_next_briefly = _target(ExpiresNextBriefly)
+notes_the_end_next = _target(NotesTheEndNext)
 five_minutes_redis = _target(FiveMinutesRedis)
 for_ever_redis = _target(ForEverRedis)
 week_postgres = _target(WeekPostgres)

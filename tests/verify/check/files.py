@@ -83,6 +83,40 @@ class UnsyncedRename(JsonFile):
     synced = False
 
 
+class JsonLines(JsonFile):
+    """A line a message, synced before the ack; half a last line is left out. But which are a turn?"""
+
+    def append(self, session: str, messages: list[dict[str, Any]]) -> None:
+        with self._lock(), (self.folder / "all.jsonl").open("a") as file:
+            for message in messages:
+                file.write(json.dumps([session, message]) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        with self._lock():
+            found = [message for name, message in self._lines() if name == session]
+        return found if limit is None else found[max(0, len(found) - limit) :]
+
+    def forget(self, session: str) -> None:
+        with self._lock():
+            kept = [json.dumps(each) + "\n" for each in self._lines() if each[0] != session]
+            temporary = self.folder / "all.jsonl.tmp"
+            with temporary.open("w") as file:
+                file.writelines(kept)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.folder / "all.jsonl")
+
+    def _lines(self) -> Iterator[Any]:
+        path = self.folder / "all.jsonl"
+        for line in path.read_text().splitlines() if path.exists() else ():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+
 def sync_off(engine: Engine) -> Target:
     return Target(
         open=lambda: SyncOff(engine.url.removeprefix("sqlite:///")), engine=engine, claims=KEEPS
@@ -91,6 +125,14 @@ def sync_off(engine: Engine) -> Target:
 
 def unsynced_rename(engine: Engine) -> Target:
     return _on_files(UnsyncedRename, engine)
+
+
+def json_lines(engine: Engine) -> Target:
+    return _on_files(JsonLines, engine)
+
+
+def json_file(engine: Engine) -> Target:
+    return _on_files(JsonFile, engine)
 
 
 def _on_files(kind: type[JsonFile], engine: Engine) -> Target:

@@ -6,7 +6,9 @@ import pytest
 
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
+from holdfast.verify.engines import start_engine
 from holdfast.verify.judge import Verdict
+from holdfast.verify.scenarios.expiry_lines import ExpiryAtLine
 from holdfast.verify.scenarios.moved_clock import ClockDrift, ClockExpiry
 from tests.verify.check.checking import Notes, tell
 from tests.verify.check.scene import play
@@ -40,6 +42,27 @@ def test_a_write_that_does_not_refresh_is_caught():
     found = play(ClockExpiry(), f"{STORES}:first_write_counts", "sqlite").of("expiring")
     assert found.verdict is Verdict.BROKEN, found
     assert found.because.startswith("expired-early"), found.because
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("expires_next", "redis"), ("notes_the_end_next", "sqlite")]
+)
+def test_a_session_that_a_crash_leaves_without_an_end_is_caught(name: str, kind: str):
+    found = play(ExpiryAtLine(), f"{STORES}:{name}", kind).of("expiring")
+    assert found.verdict is Verdict.BROKEN, found
+    assert "still there when its time to live is over" in found.because
+
+
+def test_the_same_is_caught_where_a_short_time_to_live_is_waited_for():
+    with start_engine("redis") as engine:
+        found = play(ExpiryAtLine(), f"{STORES}:expires_next_briefly", "redis", engine=engine)
+    assert found.of("expiring").verdict is Verdict.BROKEN, found.findings
+    assert "self._redis.expire(" in found.of("expiring").because
+
+
+def test_whatever_a_crash_leaves_of_a_sound_store_expires():
+    found = play(ExpiryAtLine(), f"{STORES}:week_file", "sqlite").of("expiring")
+    assert found.verdict is Verdict.KEPT, found
 
 
 def test_redis_is_seen_to_expire_lazily_and_actively():

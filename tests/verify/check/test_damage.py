@@ -9,7 +9,8 @@ import pytest
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify import Target
 from holdfast.verify.adapters import plain
-from holdfast.verify.tamper import ONLY_A_CHECKSUM
+from holdfast.verify.adapters.plain import Read
+from holdfast.verify.tamper import ONLY_A_CHECKSUM, Damage, wrong_with
 from holdfast.verify.workload import probes
 from tests.verify.check.damage_stores import CLAIMS, FORMS, Base, Columns, OneForAll
 
@@ -50,3 +51,12 @@ def test_a_damaged_record_may_not_hide_another_session_even_by_an_error(
     found = probe(OneForAll, engine_factory("sqlite"), careful=True, seed=1)
     assert found["verdict"] == "broken", found
     assert found["because"].startswith("a damaged record of one session hides another session")
+
+
+def test_who_names_the_damage_and_leaves_out_a_sound_neighbour_hides_it():
+    sent = [{"content": text} for text in ("a", "b", "c")]
+    named = Read(({"content": "a"},), damaged=("2: no JSON",))
+    wrong = wrong_with(Damage("a table", hit=1), sent, named)
+    assert wrong == "one damaged record hides 1 others that are sound"
+    whole = Read(({"content": "a"}, {"content": "c"}), damaged=("2: no JSON",))
+    assert wrong_with(Damage("a table", hit=1), sent, whole) is None

@@ -26,14 +26,20 @@ from tests.verify.check.checking import Notes, tell
 FILES = "tests.verify.check.files"
 
 
-def explore(target: str, *, engine: str | None = None, config: str | None = None) -> CheckResult:
+def explore(
+    target: str,
+    *,
+    engine: str | None = None,
+    config: str | None = None,
+    promises: tuple[str, ...] = ("durable",),
+) -> CheckResult:
     options = CheckOptions(
         target=target,
         engine=engine,
         config=config,
         seed=5,
         faults=("power-explore",),
-        promises=("durable",),
+        promises=promises,
         time_s=4,
     )
     return check(options, Notes())
@@ -67,6 +73,12 @@ def test_who_does_not_is_caught_and_the_state_is_told(
     states = durable.evidence["scenarios"]["power-explore"]["states_broken"]
     assert {"at_ms", "when", "loss", "seed", "acknowledged"} <= states[0].keys()
     assert result.exit_code == 1
+
+
+def test_half_of_a_large_batch_that_was_being_written_is_no_turn():
+    result = explore(f"{FILES}:json_lines", engine="sqlite", promises=("durable", "atomic"))
+    assert result.promises["atomic"].verdict is Verdict.BROKEN, tell(result)
+    assert result.promises["durable"].verdict is Verdict.KEPT, tell(result)
 
 
 def test_data_that_are_kept_elsewhere_leave_the_verdict_unknown():

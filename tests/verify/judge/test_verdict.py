@@ -107,6 +107,7 @@ def test_what_a_read_showed_without_an_ack_and_no_later_one_does_is_lost_in_a_lo
     result = judge(to_history([*ops, *shown]))
     assert result.promises["durable"] is Verdict.BROKEN
     assert "x" in {anomaly.message for anomaly in result.roots}
+    assert "'x' was shown by read 31" in result.roots[0].because  # a rule, and no search
 
 
 def test_no_store_can_decline_to_be_durable() -> None:

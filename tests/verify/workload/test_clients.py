@@ -72,6 +72,21 @@ def test_a_script_becomes_a_history_in_the_order_of_time(clients: ClientPool, tm
     assert not clients.trouble
 
 
+def test_what_was_answered_without_power_is_worth_nothing(clients: ClientPool, tmp_path: Path):
+    script = [Step("append", "s", ("a",)), Step("wait"), Step("append", "s", ("b",))]
+    (client,) = clients.start(scripts=[script])
+    client.go()
+    assert clients.until(lambda: client.waiting == 1)
+    cut_ns = time.monotonic_ns()
+    client.go()
+    assert clients.until(lambda: not client.alive)
+    clients.lost_power(cut_ns)
+    clients.write(tmp_path / "h.jsonl", Header("x"))
+    history = read_history(tmp_path / "h.jsonl")
+    done = [(append.ids(), append.status) for append in history.operations.values()]
+    assert done == [(["a"], "ok"), (["b"], "info")]
+
+
 def test_clients_wait_until_they_are_let_go(clients: ClientPool):
     started = clients.start(2, shape=Shape("x"))
     assert len(started) == 2

@@ -13,10 +13,12 @@ from holdfast.verify.scenarios.engine_faults import (
     RestartEngine,
 )
 from holdfast.verify.scenarios.engine_lines import EngineAtLine
+from holdfast.verify.scenarios.expiry_lines import ExpiryAtLine
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.failover import Failover, Partition, Reshard, Switchover
 from holdfast.verify.scenarios.full_disk import DiskFull, EngineDiskFull
+from holdfast.verify.scenarios.held_lines import HeldAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
 from holdfast.verify.scenarios.lost_ack import LostAck
 from holdfast.verify.scenarios.moved_clock import ClockDrift, ClockExpiry
@@ -48,6 +50,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Reshard(),
     PowerCut(),
     PauseEngine(),
+    HeldAtLine(),
     RestartEngine(),
     RestartOtherwise(),
     Upgrade(),
@@ -62,6 +65,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     EngineAtLine(),
     PowerAtLine(),
     SummaryAtLine(),
+    ExpiryAtLine(),
     CrashAtLine(),
     Damage(),  # the last: where it has no engine of its own, others would meet what it left
 )

@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -29,15 +30,13 @@ from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.plan import Step
 from holdfast.verify.workload.task_server import ASIDE, Task
 
-AMONG_ALL_S: Final = 1.0
-"""So long it takes where it was not asked for by its name, in a check of the usual time."""
 POINTS_MAX: Final = 5_000
+POINTS_FEW: Final = 40
+"""A store that has no more is explored whole, on a busy machine too."""
 TRACES: Final = 3
 """So often an operation is watched, to know which lines it passes each time."""
 TRIES: Final = 3
 """A line that threads pass in another order is tried so often."""
-MISSED_MAX: Final = 0.1
-"""Where more than this part of the points is not reached again, nothing is said."""
 AGAIN_MAX: Final = 8
 """How often a refused call is made again."""
 AHEAD: Final = 8
@@ -78,6 +77,10 @@ class CrashAtLine(Scenario):
     """The operation by which its code is found, and what that imports."""
     ahead = AHEAD
     """So many points are under way at once: nobody waits for the reader of the results."""
+    missed_max = 0.1
+    """Where more than this part of the points is not reached again, nothing is said."""
+    among_all_s = 1.0
+    """So long it takes where it was not asked for by its name, in a check of the usual time."""
 
     def run(self, context: ScenarioContext) -> Outcome:
         """Find the lines, crash at each, judge all of it at the end."""
@@ -129,6 +132,7 @@ class Visits:
         context: ScenarioContext,
         clients: ClientPool,
         task_server: ClientProcess,
+        tasks_before: int = 0,
     ) -> None:
         self.scenario, self.context, self.clients, self.task_server = (
             scenario,
@@ -142,13 +146,18 @@ class Visits:
         self.total = 0
         self.passing = 0
         """Points that are passed now and then only."""
-        self._code = Code(())
+        self.code = Code(())
+        self.modules: list[str] = []
+        """What it takes to do the steps."""
         self.struck: dict[int, int] = {}
         """The process of each task that has reached its line."""
+        self.strikes: Counter[int] = Counter()
+        """How often each task has reached it."""
         self._events_of: dict[tuple[str, int], dict[str, Any]] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._taken = 0
-        self._tasks = 0
+        self.tasks = tasks_before
+        """So many were handed out; the numbers of several task servers must not be the same."""
 
     # The way
 
@@ -163,18 +172,18 @@ class Visits:
         """Visit every point, or as many as the time allows in an order of the seed."""
         self.total = len(points)
         named = self.scenario.fault in self.context.named
-        deadline = time.monotonic() + AMONG_ALL_S * self.context.scale
+        deadline = time.monotonic() + self.scenario.among_all_s * self.context.scale
         if not named or self.total > POINTS_MAX:
             random.Random(f"{self.context.seed}/{self.scenario.name}").shuffle(points)  # noqa: S311
         ahead = self.scenario.ahead
         for first in range(0, min(self.total, POINTS_MAX), ahead):
-            if not named and time.monotonic() > deadline:
+            if not named and self.total > POINTS_FEW and time.monotonic() > deadline:
                 break
             self._explore(points[first : min(first + ahead, POINTS_MAX)])
             self.context.say(f"{self.scenario.about}: {len(self.visits)} of {self.total}")
             if sum(bool(visit.stuck) for visit in self.visits) >= STUCK_MAX:
                 break
-        if len(self._missed()) > MISSED_MAX * len(self.visits):
+        if len(self._missed()) > self.scenario.missed_max * len(self.visits):
             where = self._at(self._missed()[0])
             self.clients.trouble.append(f"{self.words()}; {where} was not reached a second time")
 
@@ -188,8 +197,9 @@ class Visits:
         number = self.send(Task(steps, look=True))
         self.until(number)
         found = self._said("code", number)
-        self.send(Task([], imports=found["modules"]))
-        self._code = Code(tuple(found["roots"]))
+        self.modules = found["modules"]
+        self.send(Task([], imports=self.modules))
+        self.code = Code(tuple(found["roots"]))
         for operation in self.scenario.operations(self.context, found):
             yield from ((operation, point) for point in self._lines_of(operation))
 
@@ -201,9 +211,9 @@ class Visits:
         return every
 
     def _trace(self, operation: str) -> list[Point]:
-        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self.tasks}")
         before = [step.to_json() for step in whole.before]
-        task = Task(before, trace=True, roots=list(self._code.roots), aside=whole.aside)
+        task = Task(before, trace=True, roots=list(self.code.roots), aside=whole.aside)
         number = 0
         for _ in range(AGAIN_MAX):
             number = self.send(task)
@@ -224,10 +234,10 @@ class Visits:
 
     def _begin(self, operation: str, point: Point) -> tuple[Visit, Strike]:
         """Up to the point, and what another process is to ask after it."""
-        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self._tasks}")
+        whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self.tasks}")
         struck = Task(
             [step.to_json() for step in whole.before],
-            roots=list(self._code.roots),
+            roots=list(self.code.roots),
             point=[point.file, point.line, point.hit],
             strike=self.scenario.strike,
             aside=whole.aside,
@@ -267,15 +277,17 @@ class Visits:
 
     def _hear(self, visit: Visit, asked: int) -> None:
         whole = visit.crash_plan
-        answers = self._answers_to(asked, whole.after)
+        answers = self.answers_to(asked, whole.after)
         visit.stuck = why_stuck(whole.after, answers, self._events_of.get(("broke-off", asked)))
+        visit.showed = bool((answers[0] or {}).get("messages"))
         if whole.torn is not None and not visit.stuck:
             visit.torn = whole.torn(whole, [each for each in answers if each])
         broke_off = ("broke-off", asked) in self._events_of
         if visit.stuck and (broke_off or None not in answers):
             visit.stuck = self._ask_again(whole, answers)
 
-    def _answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
+    def answers_to(self, number: int, steps: Sequence[Step]) -> list[dict[str, Any] | None]:
+        """What was answered to each step of a task that has ended."""
         first = number * OPS_PER_TASK
         return [self._answers.get(first + place) for place in range(len(steps))]
 
@@ -287,7 +299,7 @@ class Visits:
             task = Task([step.to_json() for step in steps], aside=whole.aside)
             asked = self.send(task)
             self.until(asked)
-            heard = self._answers_to(asked, steps)
+            heard = self.answers_to(asked, steps)
             words = why_stuck(steps, heard, self._events_of.get(("broke-off", asked)))
             if not words:
                 break
@@ -300,11 +312,11 @@ class Visits:
 
     def send(self, task: Task) -> int:
         """Hand a task to the task server; returns its number, by which everything of it is known."""
-        self._tasks += 1
-        number = self._tasks
+        self.tasks += 1
+        number = self.tasks
         bounds = self.context.bounds
         # The first one imports what the others then have.
-        life_s = bounds.operation_s + (bounds.open_s if task.look else 0)
+        life_s = task.life_s or bounds.operation_s + (bounds.open_s if task.look else 0)
         numbered = replace(task, number=number, first_op=number * OPS_PER_TASK, life_s=life_s)
         self.task_server.tell(json.dumps(asdict(numbered)).encode() + b"\n")
         return number
@@ -337,6 +349,7 @@ class Visits:
                 self.codes[event["task"]] = event["code"]
             if kind == "struck":
                 self.struck[event["task"]] = event["pid"]
+                self.strikes[event["task"]] += 1
             if kind in ("ok", "fail", "info"):
                 self._answers[event["op"]] = {**event, "type": kind}
             if "task" in event:
@@ -360,7 +373,7 @@ class Visits:
         return f"{len(self.visits) - missed} of {self.total} crash points explored{more}"
 
     def _at(self, visit: Visit) -> str:
-        return f"{visit.point.name(self._code)} `{visit.point.source}`"
+        return f"{visit.point.name(self.code)} `{visit.point.source}`"
 
     def these(self, visits: Iterable[Visit]) -> str:
         """Their lines, with the source."""
@@ -368,6 +381,10 @@ class Visits:
         places = [self._at(visit) for visit in reversed(first.values())]
         more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
         return ", ".join(places[:NAMED_MAX]) + more
+
+    def places(self, visits: Iterable[Visit]) -> list[str]:
+        """The line of each, with its source."""
+        return [self._at(visit) for visit in visits]
 
     def explain(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """The findings, with the lines at which a crash breaks the promise."""
@@ -394,7 +411,7 @@ class Visits:
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
-                evidence={**evidence, "lines": [self._at(visit) for visit in visits]},
+                evidence={**evidence, "lines": self.places(visits)},
                 anomalies=tuple(self._placed(each, by_session) for each in finding.anomalies),
             )
 

@@ -47,12 +47,15 @@ class Visit:
     proven: bool = False
     stuck: str = ""
     torn: str = ""
+    showed: bool = False
+    """Whether the first read after it showed a message."""
 
 
 def crash_plan(operation: str, session: str, *, keyed: bool) -> CrashPlan:
-    """The plan of a crash in an append, a rewrite, a forget or a summary."""
+    """The plan of a crash in an append, a first append, a rewrite, a forget or a summary."""
     makers = {
-        "append": _append, "rewrite": _rewrite, "forget": _forget, "summarize": _summarize,
+        "append": _append, "begin": _begin, "rewrite": _rewrite, "forget": _forget,
+        "summarize": _summarize,
     }  # fmt: skip
     return makers[operation](session, keyed)
 
@@ -63,6 +66,12 @@ def _append(session: str, keyed: bool) -> CrashPlan:
     read = Step("history", session)
     again = (struck, read) if keyed else ()
     return CrashPlan("append", session, (first, struck), (read, *again, later, read))
+
+
+def _begin(session: str, keyed: bool) -> CrashPlan:
+    """The first turn of a session is torn off, and what there is of it is asked for."""
+    first, read = _turn(session, "a", keyed), Step("history", session)
+    return CrashPlan("begin", session, (first,), (read,), first_torn)
 
 
 def _forget(session: str, keyed: bool) -> CrashPlan:
@@ -93,6 +102,12 @@ def _summarize(session: str, keyed: bool) -> CrashPlan:
 def _turn(session: str, part: str, keyed: bool) -> Step:
     name = f"{session}.{part}"
     return Step("append", session, (f"{name}.0", f"{name}.1"), key=name if keyed else None)
+
+
+def first_torn(plan: CrashPlan, answers: Answers) -> str:
+    """Half a turn is for others to find: here only the time counts that it lives."""
+    del plan, answers
+    return ""
 
 
 def rewrite_torn(plan: CrashPlan, answers: Answers) -> str:

@@ -106,7 +106,7 @@ class PowerExplore(Scenario):
                 clients.instruments += [recorder] if spec.embedded else []
                 # Of three that each sync their own writes, none leaves the others' unsynced for long.
                 count = context.at_once(2 if context.about.get("many") else CLIENTS)
-                shape = context.shape(self.name)
+                shape = context.shape(self.name, large_by=f"{self.name}.c1")
                 for client in context.start_mixed(clients, count, at_once=CROWD, shape=shape):
                     client.go()
                 clients.until_acknowledged(acks)

@@ -67,7 +67,7 @@ class ClockExpiry(_Clocks):
     def run(self, context: ScenarioContext) -> Outcome:
         """A story in five parts, each told on a later day."""
         ttl_s = _ttl_s(context) or WEEK_S
-        engine, spec = context.own_engine(settings=_settings(context), clock=True)
+        engine, spec = context.own_engine(settings=clock_settings(context), clock=True)
         # Ours is opened with a time to live for this scenario alone.
         spec = replace(spec, ttl_s=ttl_s) if spec.is_holdfast else spec
         with engine, context.clients(self, spec=spec) as clients:
@@ -147,7 +147,7 @@ def _tell(
     today = 0
     for part, (day, _) in enumerate(_STORY, 1):
         if day != today:
-            _move(context, clients, engine, (day - today) * day_s)
+            move_clock(context, clients, engine, (day - today) * day_s)
         today = day
         if isinstance(engine, RedisEngine):
             _expire_actively(engine, context, active=day >= _ACTIVE_ON)
@@ -161,7 +161,8 @@ def _tell(
             _prove(client, engine.clock)
 
 
-def _move(context: ScenarioContext, clients: ClientPool, engine: Engine, by_s: float) -> None:
+def move_clock(context: ScenarioContext, clients: ClientPool, engine: Engine, by_s: float) -> None:
+    """Later by so much on the engine's clock, and in the history."""
     if not isinstance(engine, Clocked):
         raise FaultNotProven(f"clock: {engine.kind} has none that can be moved")
     evidence = engine.move_clock(by_s)
@@ -192,7 +193,7 @@ def _expired_keys(engine: RedisEngine) -> int:
     return int(engine.info("stats")["expired_keys"])
 
 
-def _settings(context: ScenarioContext) -> dict[str, object]:
+def clock_settings(context: ScenarioContext) -> dict[str, object]:
     """Since Redis 7 the DEBUG command, by which active expiry is held, must be asked for."""
     engine = context.spec.engine
     if engine is None or engine.kind not in ("redis", "valkey") or engine.version.startswith("6."):

@@ -16,6 +16,11 @@ THINK_MS_MAX: Final = 8
 """A model that generates an answer takes seconds; what matters is that others write meanwhile."""
 REMEMBERED: Final = 6
 """How many of its own appends a client may still retry."""
+LARGE_BATCH: Final = 40
+LARGE_CHARACTERS: Final = 2_000
+"""A batch of so many messages of this size, above 64 KiB, is more than one write to a disk."""
+LARGE_AT: Final = 3
+_LARGE: Final = "large"
 _SAID: Final = (
     ("My name is Xiao Li.", "Nice to meet you, Xiao Li."),
     ("I take my tea without sugar.", "Noted: no sugar."),
@@ -70,6 +75,8 @@ class Shape:
     forgets: bool = True
     appends_only: bool = False
     """One turn after another, as fast as the store takes them."""
+    large_by: str = ""
+    """The client that appends a large batch early on."""
 
 
 def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
@@ -83,10 +90,11 @@ def message(name: str) -> dict[str, Any]:
     number = int(part) if part.isdecimal() else 0
     turn = zlib.crc32(batch.encode("utf-8", "surrogatepass")) + number // 2
     answers = number % 2
+    more = "." * LARGE_CHARACTERS if batch.endswith(_LARGE) else ""
     return {
         "id": name,
         "role": "assistant" if answers else "user",
-        "content": f"{name} {_SAID[turn % len(_SAID)][answers]}",
+        "content": f"{name} {_SAID[turn % len(_SAID)][answers]}{more}",
         **_of_a_tool(batch, part),
     }
 
@@ -142,6 +150,8 @@ class _Planner:
         names, weights = list(self._kinds), list(self._kinds.values())
         for number in itertools.count():
             epoch = number // self._shape.steps_per_session
+            if number == LARGE_AT and self._client == self._shape.large_by:
+                yield self._append(f"{self._shape.name}-{epoch}-1", LARGE_BATCH, _LARGE)
             kind = self._chance.choices(names, weights)[0]
             yield from self._step(kind, f"{self._shape.name}-{epoch}")
 
@@ -166,8 +176,8 @@ class _Planner:
         else:  # forget only one session of each round, so that the others grow
             yield Step("forget", f"{epoch}-0")
 
-    def _append(self, session: str, count: int) -> Step:
-        number = next(self._numbers)
+    def _append(self, session: str, count: int, word: str = "") -> Step:
+        number = f"{next(self._numbers)}{word}"
         names = tuple(f"{self._client}.{number}.{part}" for part in range(count))
         key = f"{self._client}.{number}" if self._shape.keyed else None
         step = Step("append", session, names, key=key)

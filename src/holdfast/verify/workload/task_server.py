@@ -54,6 +54,8 @@ class Task:
     """File, line, hit: where to strike. None lets it pass."""
     strike: str = "kill-app"
     """Or `hold`: say so, and go on when one byte comes in."""
+    hits: int = 1
+    """At so many passes of that line, one after another."""
     trace: bool = False
     """Tell every line that the last step passed."""
     aside: bool = False
@@ -144,7 +146,9 @@ def _striker(task: Task, recorder: Recorder) -> Any:
     point = Point(*task.point)
 
     def at(here: Point) -> None:
-        if here != point:
+        if (here.file, here.line) != (point.file, point.line):
+            return
+        if not point.hit <= here.hit < point.hit + task.hits:
             return
         recorder.write("struck", task=task.number, pid=os.getpid())
         if task.strike == "kill-app":

@@ -19,7 +19,7 @@ from holdfast.verify.power.trace.inode_operations import (
     Sync,
     Write,
 )
-from holdfast.verify.power.trace.instants import choose
+from holdfast.verify.power.trace.instants import Instant, choose
 from holdfast.verify.power.trace.tree import Base
 
 OLD, NEW = b"o" * 3 * PAGE_BYTES, b"n" * 3 * PAGE_BYTES
@@ -94,3 +94,14 @@ def test_instants_are_those_that_tell_most_the_same_for_the_same_seed_and_never_
     # The sync of 112 to 115: the write before it is done, and it is not.
     assert 114 in {i.at_ns for i in first if i.why == "before a sync has ended"}
     assert list(choose(operations, [], seed=1)) == []
+
+
+def test_a_batch_above_64_kib_is_torn_early():
+    large = [Write(500 + n, 501 + n, 2, n << 13, b"x" * (1 << 13)) for n in range(9)]
+    small = [
+        op for n in range(0, 400, 10) for op in (Write(n, n + 1, 1, 0, b"x"), Sync(n, n + 5, 1))
+    ]
+    operations: list[Operation] = [*small, *large, Sync(520, 530, 2)]
+    found = list(choose(operations, range(109, 400, 10), seed=1))
+    assert Instant(529, Loss.TORN, "inside a large batch") in found[:8]
+    assert sum(instant.why == "inside a large batch" for instant in found) == 1

@@ -13,6 +13,8 @@ from holdfast.verify.power.trace.inode_operations import Names, Operation, Sync,
 
 _LOSSES: Final = (Loss.DROPPED, Loss.PAGES, Loss.TORN, Loss.NAMES)
 _DOUBTFUL_FIRST: Final = 4
+_LARGE_FIRST: Final = 3
+_LARGE_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +34,7 @@ def choose(
 
     In turns: after an ack at which most is in doubt, with all that was not synced dropped; after any
     ack, after a write that no sync followed yet, and around a change of names; from the first ack
-    on, since before it nothing was promised.
+    on, since before it nothing was promised. What is above 64 KiB is torn early.
     """
     acks = sorted(acks_ns)
     if not acks:
@@ -52,12 +54,30 @@ def choose(
     # Every round shifts by one, so that each kind of instant meets each kind of loss.
     doubtful = (Instant(at, Loss.DROPPED, "after an ack") for at in in_doubt(operations, acks))
     yield from itertools.islice(doubtful, _DOUBTFUL_FIRST)
+    large = [at for at in before_large_syncs(operations) if at >= acks[0]]
+    chance.shuffle(large)
+    for at in large[:_LARGE_FIRST]:
+        yield Instant(at, Loss.TORN, "inside a large batch")
     for number, round_ in enumerate(itertools.zip_longest(*turns)):
         yield from itertools.islice(doubtful, 1)
         for place, found in enumerate(round_):
             if found is not None:
                 at_ns, why = found
                 yield Instant(at_ns, _LOSSES[(number + place) % len(_LOSSES)], why)
+
+
+def before_large_syncs(operations: Sequence[Operation]) -> list[int]:
+    """When more than 64 KiB of a file had been written, and its sync had not ended."""
+    waiting: dict[int, int] = {}
+    found = []
+    for done in sorted(operations, key=lambda each: each.at_ns):
+        if isinstance(done, Write) and not done.synced:
+            waiting[done.inode] = waiting.get(done.inode, 0) + len(done.data)
+        elif isinstance(done, Sync):
+            covered = list(waiting) if done.inode is None else [done.inode]
+            if any(waiting.pop(inode, 0) > _LARGE_BYTES for inode in covered):
+                found.append(done.at_ns - 1)
+    return found
 
 
 def in_doubt(operations: Sequence[Operation], acks: Iterable[int]) -> list[int]:
