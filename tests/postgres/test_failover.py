@@ -173,10 +173,11 @@ def last_on(member: Any, session: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def depose(topology: Any) -> Any:
+def depose(topology: Any, names: str | None = "") -> Any:
     """Another member is promoted although the primary lives: returns the old one, which takes writes."""
     old = topology.primary()
-    set_names(old, "")  # as an operator does whose standbys are gone
+    if names is not None:
+        set_names(old, names)  # as an operator does whose standbys are gone
     topology.partition(old)
     topology.promote(old)
     assert old.query("SELECT pg_is_in_recovery()") == [("f",)]
@@ -207,6 +208,22 @@ def test_a_store_that_has_seen_a_later_timeline_leaves_a_deposed_primary(
         reader.append(session, say("there as well"))
         assert len(reader.history(session)) == 3
     assert last_on(topology.primary(), session) == 3
+
+
+@pytest.mark.parametrize("names", ["", None], ids=["without standbys", "with a silent standby"])
+def test_a_store_that_was_idle_in_a_failover_reads_the_new_primary(
+    topology: Any, session: str, names: str | None
+):
+    """Nobody has told it: its connection is open, it has no token, and the deposed primary answers."""
+    with holdfast.connect(topology.url, require=REPLICA) as reader:
+        reader.append(session, say("on both"))
+        assert texts(reader.history(session)) == ["on both"]
+        old = depose(topology, names=names)
+        with holdfast.connect(topology.url, require=REPLICA) as writer:
+            writer.append(session, say("on the new one"), key="k")
+        assert last_on(old, session) == 1
+        wait_until(lambda: texts(reader.history(session)) == ["on both", "on the new one"])
+        assert reader.stat(session).count == 2
 
 
 def test_a_token_without_a_timeline_is_still_read(topology: Any, session: str):

@@ -11,8 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Durability, Message
+from holdfast.backends.redis import pool
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
+from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown, Refused
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.proof import await_true
 from tests.contract.harness import AsyncApi
@@ -200,3 +201,26 @@ def _shown(store: Any) -> list[Any]:
         return [one.content for one in store.history("s")]
     except EngineUnreachable:
         return []
+
+
+def test_a_replica_that_has_come_back_is_seen_at_once(
+    patient: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover replicas come one by one: what was too little is looked at again soon."""
+    primary = patient.primary()
+    held = next(one for one in patient.members if one is not primary)
+    with holdfast.connect(f"{patient.url}&{SHORT}", require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "first"), key="first"))
+        held.pause()
+        try:
+            primary.call("CLIENT", "KILL", "TYPE", "replica")
+            assert await_true(lambda: primary.replication()["connected_slaves"] == "1", 30)
+            monkeypatch.setattr(pool, "RECHECK_S", 0.0)
+            with pytest.raises(Refused, match="1 of the 2 replicas"):
+                store.append("s", Message("user", "second"), key="second")
+        finally:
+            held.resume()
+        monkeypatch.setattr(pool, "RECHECK_S", 3600.0)
+        second = Message("user", "second")
+        assert settled(lambda: store.append("s", second, key="second"))
+        assert shown(store) == ["first", "second"]
