@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,13 @@ import holdfast
 from holdfast import Durability, Message
 from holdfast.backends.redis import pool
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown, Refused
+from holdfast.errors import (
+    EngineUnreachable,
+    FaultNotProven,
+    HoldfastError,
+    OutcomeUnknown,
+    Refused,
+)
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.proof import await_true
 from tests.contract.harness import AsyncApi
@@ -122,6 +129,40 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
         engine.rejoin()
         assert shown(store) == ["before", "during"]
     assert size <= 2
+
+
+@pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
+def test_what_a_held_primary_is_sent_is_not_acknowledged_when_it_wakes_up(
+    redis_engine_factory: EngineFactory, key: str | None
+) -> None:
+    """It carries out what was sent before it knows that another has taken its place."""
+    engine = redis_engine_factory(topology="sentinel")
+    old = engine.primary()
+    with holdfast.connect(engine.url, require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "before"), key="before"))
+        old.pause()
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(store.append, "s", Message("user", "meanwhile"), key=key)
+            try:
+                assert await_true(lambda: _is_another(engine, old), 60, 0.02)
+            finally:
+                old.resume()
+            if key is None:
+                assert isinstance(begun.exception(60), OutcomeUnknown)
+            else:
+                assert begun.result(60).durability is Durability.REPLICA
+        assert engine.primary() is not old
+        there = ["before", "meanwhile"] if key else ["before"]
+        assert shown(store) == there
+        engine.rejoin()
+        assert shown(store) == there
+
+
+def _is_another(engine: Any, old: Any) -> bool:
+    try:
+        return engine.primary() is not old
+    except FaultNotProven:
+        return False
 
 
 @pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
