@@ -30,8 +30,10 @@ class Counts:
     def __init__(self, case: str) -> None:
         folder = os.environ.get("HOLDFAST_TORTURE_COUNTS")
         self._path = Path(folder, f"{case}.json") if folder else None
-        known = self._path and self._path.exists() and json.loads(self._path.read_text())
-        self.failovers, self.acks, self.lost = known or (0, 0, 0)
+        known: tuple[int, int, int] = (0, 0, 0)
+        if self._path is not None and self._path.exists():
+            known = tuple(json.loads(self._path.read_text()))
+        self.failovers, self.acks, self.lost = known
 
     def add(self, failovers: int, acks: int, lost: int) -> None:
         self.failovers += failovers

@@ -15,7 +15,13 @@ from holdfast.verify.scenarios.engine_faults import (
 from holdfast.verify.scenarios.engine_lines import EngineAtLine
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
-from holdfast.verify.scenarios.failover import Failover, Partition, Reshard, Switchover
+from holdfast.verify.scenarios.failover import (
+    Failover,
+    Partition,
+    PausePrimary,
+    Reshard,
+    Switchover,
+)
 from holdfast.verify.scenarios.full_disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
 from holdfast.verify.scenarios.lost_ack import LostAck
@@ -43,6 +49,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Failover(),
     Switchover(),
     Partition(),
+    PausePrimary(),
     Reshard(),
     PowerCut(),
     PauseEngine(),
