@@ -56,6 +56,8 @@ CONFIRM_S: Final = 1.0
 """How long a standby may take from its word that it has a commit to having what came with that."""
 FENCE_S: Final = 1.0
 """How long a standby's word that the primary is one is good for reads."""
+LOOK_S: Final = 10.0
+"""The same of a look at all servers where no standby follows: one that is silent costs seconds each time."""
 FAILOVER_REST_S: Final = 0.05
 """Between two tries of a write whose outcome is unknown."""
 UNCONFIRMED: Final = (
@@ -255,7 +257,7 @@ class CommandSteps:
             return
         if (yield from self._confirmed(statement.timeline)) is None:
             self._replicas.look_again()
-            self._fenced_s = time.monotonic()
+            self._fenced_s = time.monotonic() + LOOK_S - FENCE_S
 
     def _search_near(self, command: Search) -> Steps[list[Candidate] | None]:
         """By pgvector; None where it does not have all vectors yet, or has gone away."""
