@@ -173,7 +173,7 @@ def test_what_a_held_primary_is_sent_is_not_acknowledged_when_it_wakes_up(
     topology: Any, session: str, key: str | None
 ):
     """It commits what was sent before, and nobody has told it that another was promoted."""
-    url = f"{topology.url}&reply_timeout_s=10"
+    url = f"{topology.url}&reply_timeout_s=5"
     with holdfast.connect(url, require=REPLICA) as store, ThreadPoolExecutor(1) as pool:
         store.append(session, say("before"))
         old = topology.primary()
