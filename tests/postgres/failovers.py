@@ -12,8 +12,8 @@ from tests.contract.harness import say, texts
 from tests.waiting import wait_until
 
 
-def failover_under_load(topology: Any, session: str) -> int:
-    """How many acknowledged appends are gone after one failover."""
+def failover_under_load(topology: Any, session: str) -> tuple[int, int]:
+    """How many appends were acknowledged in one failover, and how many of them are gone after it."""
     acknowledged: list[str] = []
     stop = threading.Event()
 
@@ -39,4 +39,4 @@ def failover_under_load(topology: Any, session: str) -> int:
     with holdfast.connect(topology.url) as store:
         found = texts(store.history(session))
     assert len(found) == len(set(found)), "a repeated append was added twice"
-    return len(set(acknowledged) - set(found))
+    return len(acknowledged), len(set(acknowledged) - set(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ from holdfast.errors import HoldfastError
 SESSIONS = 12
 AFTER_EACH = 20
 WITHIN_S = 60.0
+HELD_S = (0.1, 1.0, 6.0, 8.0)
+"""From 5 s on (`repl-timeout`) its primary no longer counts on it, and acks go on without it."""
 
 
 @dataclass
@@ -83,18 +86,30 @@ class Load:
             return
 
 
-def lose_primaries(engine: Any, failovers: int) -> tuple[Load, list[tuple[str, str]], list[Any]]:
+def lose_primaries(
+    engine: Any, failovers: int, *, name: str = "m", is_lagging: bool = False
+) -> tuple[Load, list[tuple[str, str]], list[Any]]:
     """So many failovers under load: the load, what is missing or twice at the end, and the evidence."""
     seen = []
-    with Load(engine.url) as load:
-        for _ in range(failovers):
+    with Load(engine.url, name=name) as load:
+        for number in range(failovers):
             load.until_more(AFTER_EACH)
+            if is_lagging:
+                let_lag(engine, HELD_S[number % len(HELD_S)])
             seen.append(engine.failover())
             engine.rejoin()
         load.until_more(AFTER_EACH)
-    there = stored(engine.url)
-    twice = [one for one in set(there) if there.count(one) > 1]
+    there = Counter(stored(engine.url))
+    twice = [one for one, count in there.items() if count > 1]
     return load, [*sorted(set(load.acknowledged) - set(there)), *twice], seen
+
+
+def let_lag(engine: Any, held_s: float) -> None:
+    """Hold a replica; it comes back with less than the other has, and may be promoted at once."""
+    held = next(one for one in engine.members if not one.is_primary())
+    held.pause()
+    time.sleep(held_s)  # how long it lags is what is varied, nothing waits for it
+    held.resume()
 
 
 def stored(url: str) -> list[tuple[str, str]]:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Durability, Message
+from holdfast.backends.redis import pool
 from holdfast.backends.redis.keys import Keys, slot_of
-from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
+from holdfast.errors import (
+    EngineUnreachable,
+    FaultNotProven,
+    HoldfastError,
+    OutcomeUnknown,
+    Refused,
+)
 from holdfast.pytest_plugin import EngineFactory
 from holdfast.verify.proof import await_true
 from tests.contract.harness import AsyncApi
@@ -123,6 +131,42 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
     assert size <= 2
 
 
+@pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
+def test_what_a_held_primary_is_sent_is_not_acknowledged_when_it_wakes_up(
+    redis_engine_factory: EngineFactory, key: str | None
+) -> None:
+    """It carries out what was sent before it knows that another has taken its place."""
+    engine = redis_engine_factory(topology="sentinel")
+    old = engine.primary()
+    with holdfast.connect(engine.url, require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "before"), key="before"))
+        old.pause()
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(store.append, "s", Message("user", "meanwhile"), key=key)
+            try:
+                assert await_true(lambda: _is_another(engine, old), 60, 0.02)
+            finally:
+                old.resume()
+            failed = begun.exception(60)
+        if key is None:
+            assert isinstance(failed, OutcomeUnknown)
+        else:  # repeated by the store as long as a reply may take, then by the caller
+            assert failed is None or isinstance(failed, OutcomeUnknown)
+            settled(lambda: store.append("s", Message("user", "meanwhile"), key=key))
+        assert engine.primary() is not old
+        there = ["before", "meanwhile"] if key else ["before"]
+        assert shown(store) == there
+        engine.rejoin()
+        assert shown(store) == there
+
+
+def _is_another(engine: Any, old: Any) -> bool:
+    try:
+        return engine.primary() is not old
+    except FaultNotProven:
+        return False
+
+
 @pytest.mark.parametrize("api", [holdfast.connect, AsyncApi])
 def test_what_a_dead_node_has_is_named_and_the_rest_is_there(
     redis_engine_factory: EngineFactory, api: Any
@@ -200,3 +244,26 @@ def _shown(store: Any) -> list[Any]:
         return [one.content for one in store.history("s")]
     except EngineUnreachable:
         return []
+
+
+def test_a_replica_that_has_come_back_is_seen_at_once(
+    patient: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover replicas come one by one: what was too little is looked at again soon."""
+    primary = patient.primary()
+    held = next(one for one in patient.members if one is not primary)
+    with holdfast.connect(f"{patient.url}&{SHORT}", require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "first"), key="first"))
+        held.pause()
+        try:
+            primary.call("CLIENT", "KILL", "TYPE", "replica")
+            assert await_true(lambda: primary.replication()["connected_slaves"] == "1", 30)
+            monkeypatch.setattr(pool, "RECHECK_S", 0.0)
+            with pytest.raises(Refused, match="1 of the 2 replicas"):
+                store.append("s", Message("user", "second"), key="second")
+        finally:
+            held.resume()
+        monkeypatch.setattr(pool, "RECHECK_S", 3600.0)
+        second = Message("user", "second")
+        assert settled(lambda: store.append("s", second, key="second"))
+        assert shown(store) == ["first", "second"]

@@ -62,6 +62,16 @@ def test_the_sentinel_that_leads_a_failover_names_who_was_promoted() -> None:
     assert primary_of(understood([primary, [done, said(OTHER, "slave,reconf_sent")]])).port == NEW
 
 
+def test_who_was_promoted_is_no_replica_that_has_to_confirm() -> None:
+    """Otherwise nothing is written until that failover is over, a second after all are ready."""
+    flags = "master,failover_in_progress"
+    primary = said(OLD, flags, role_reported="master", config_epoch="2")
+    done = said(NEW, "slave,promoted", role_reported="master")
+    assert count_of(understood([primary, [done, said(OTHER, "slave,reconf_sent")]])) == 1
+    begun = said(NEW, "slave,promoted")
+    assert count_of(understood([primary, [begun, said(OTHER, "slave")]])) == 2
+
+
 def test_a_sentinel_that_hangs_holds_up_nobody(redis_engine_factory: EngineFactory) -> None:
     """It takes connections and answers nothing; two others know the primary."""
     engine: Any = redis_engine_factory(topology="sentinel")

@@ -20,6 +20,8 @@ _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
 LATE: Final = 4.0
 """A slow machine may take so many times as long as was meant; what is left then is unknown."""
+LATE_OF_SEVERAL: Final = 2
+"""Several engines get so much more of it: how soon another is primary is their coordinator's choice."""
 LATE_S_MIN: Final = 60.0
 """And always so long: on a busy one, to start a few processes can take more than a short time."""
 
@@ -74,7 +76,8 @@ class CheckOptions:
     @property
     def limit_s(self) -> float:
         """After that no scenario begins any more."""
-        return max(LATE * self.time_s, LATE_S_MIN)
+        late = LATE * (LATE_OF_SEVERAL if self.topology else 1)
+        return max(late * self.time_s, LATE_S_MIN)
 
     @property
     def scale(self) -> float:

@@ -12,7 +12,8 @@ import psycopg
 
 from holdfast.backends.group_commit import GroupCommit
 from holdfast.backends.loops import PerLoop
-from holdfast.backends.postgres.command_steps import Ask, CommandSteps
+from holdfast.backends.postgres.asks import Ask
+from holdfast.backends.postgres.command_steps import CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped

@@ -7,14 +7,13 @@ yields `Rest` to wait a little. Neither API decides anything.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.backends.postgres import statements as answers
-from holdfast.backends.postgres.errors import BACKEND, ConnectionLost, Contended, NoLongerKept
+from holdfast.backends.postgres.asks import REST_S, Ask, Rest, Steps, ask
+from holdfast.backends.postgres.errors import BACKEND, NoLongerKept
 from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
@@ -46,18 +45,19 @@ from holdfast.commands import (
 from holdfast.errors import EngineFull, EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Candidate, Search
-from holdfast.runner import StepsOf
 
 R = TypeVar("R")
 
-TRIES_MAX: Final = 8
-REST_S: Final = 0.002
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
 NOTE_AGAIN_S: Final = 10.0
 """After a note that could not be made (a role that only reads, a lock), readers go without so long."""
 CONFIRM_S: Final = 1.0
 """How long a standby may take from its word that it has a commit to having what came with that."""
+FENCE_S: Final = 1.0
+"""How long a standby's word that the primary is one is good for reads."""
+LOOK_S: Final = 10.0
+"""The same of a look at all servers where no standby follows: one that is silent costs seconds each time."""
 FAILOVER_REST_S: Final = 0.05
 """Between two tries of a write whose outcome is unknown."""
 UNCONFIRMED: Final = (
@@ -66,24 +66,6 @@ UNCONFIRMED: Final = (
 )
 NEAR_AVOID_S: Final = 60.0
 """How long pgvector is left alone after it has failed."""
-
-
-@dataclass(slots=True)
-class Ask:
-    """Send a statement to a server: `PRIMARY`, or a replica by its index."""
-
-    server: int
-    statement: Statement
-
-
-@dataclass(slots=True)
-class Rest:
-    """Wait a little."""
-
-    seconds: float
-
-
-Steps = StepsOf[Ask | Rest, R]
 
 
 class CommandSteps:
@@ -105,6 +87,8 @@ class CommandSteps:
         self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
         self._sweep_at_s = self._note_at_s = 0.0
+        may_change = require is Durability.REPLICA and replicas.may_be_deposed
+        self._fenced_s = -math.inf if may_change else math.inf
 
     def of(self, command: Command[Any]) -> Steps[Any]:
         """The steps of any command but a plain append, which goes with others."""
@@ -160,7 +144,7 @@ class CommandSteps:
     def _append(self, group: Sequence[Write]) -> Steps[Sequence[Write]]:
         """Send it once; nothing is left. What is raised concerns each that has no outcome yet."""
         statement = self._statements.append([write.payload for write in group])
-        rows: Rows = yield from _ask(PRIMARY, statement)
+        rows: Rows = yield from ask(PRIMARY, statement)
         done = []
         for write, row in zip(group, rows, strict=True):
             outcome = answers.written(write.payload, row)
@@ -185,7 +169,7 @@ class CommandSteps:
 
     def _rewrite(self, command: Rewrite) -> Steps[Written]:
         statement = self._statements.rewrite(command)
-        [row] = yield from _ask(PRIMARY, statement)
+        [row] = yield from ask(PRIMARY, statement)
         outcome = answers.written(command, row)
         if not isinstance(outcome, Written):
             raise outcome or AssertionError(row)
@@ -194,7 +178,7 @@ class CommandSteps:
 
     def _forget(self, command: Forget) -> Steps[Any]:
         statement = self._statements.forget(command)
-        rows = yield from _ask(PRIMARY, statement)
+        rows = yield from ask(PRIMARY, statement)
         if not rows:
             raise written_since(backend=BACKEND)
         yield from self._after_write(statement, [])
@@ -225,24 +209,24 @@ class CommandSteps:
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         statement = self._statements.erase_record(command)
-        rows = yield from _ask(PRIMARY, statement)
+        rows = yield from ask(PRIMARY, statement)
         yield from self._after_write(statement, [])
         return answers.record_removed(rows)
 
     def _import_session(self, command: ImportSession) -> Steps[bool]:
         statement = self._statements.import_session(command)
-        [(written,)] = yield from _ask(PRIMARY, statement)
+        [(written,)] = yield from ask(PRIMARY, statement)
         if written:
             yield from self._after_write(statement, [])
             return True
         there = answers.copied(
-            (yield from _ask(PRIMARY, self._statements.export_session(command.session)))
+            (yield from ask(PRIMARY, self._statements.export_session(command.session)))
         )
         return not is_there(there, command.copy, backend=BACKEND)
 
     def _derive(self, command: Derive) -> Steps[Written]:
         statement = self._entries.derive(command)
-        [row] = yield from _ask(PRIMARY, statement)
+        [row] = yield from ask(PRIMARY, statement)
         if row[0] == "orphaned":
             raise orphaned(command.source, backend=BACKEND)
         outcome = answers.written(Append(command.session, ()), row)
@@ -252,11 +236,28 @@ class CommandSteps:
         return outcome
 
     def _search(self, command: Search) -> Steps[Any]:
+        yield from self._fence()
         if time.monotonic() >= self._near_at_s and len(command.vector) <= NEAR_DIMENSION_MAX:
             candidates = yield from self._search_near(command)
             if candidates is not None:
                 return candidates
-        return found(command, (yield from _ask(PRIMARY, self._entries.search(command))))
+        return found(command, (yield from ask(PRIMARY, self._entries.search(command))))
+
+    def _fence(self) -> Steps[None]:
+        """Before a read of the primary: a standby still follows it, or all servers are looked at.
+
+        A store that was idle in a failover has connections to a primary that does not know of it.
+        """
+        if time.monotonic() - self._fenced_s < FENCE_S:
+            return
+        statement = self._statements.fence()
+        try:
+            yield from ask(PRIMARY, statement)
+        except HoldfastError:  # the read finds out by itself
+            return
+        if (yield from self._confirmed(statement.timeline)) is None:
+            self._replicas.look_again()
+            self._fenced_s = time.monotonic() + LOOK_S - FENCE_S
 
     def _search_near(self, command: Search) -> Steps[list[Candidate] | None]:
         """By pgvector; None where it does not have all vectors yet, or has gone away."""
@@ -271,12 +272,13 @@ class CommandSteps:
         return candidates
 
     def _one(self, command: Command[R]) -> Steps[R]:
+        yield from self._fence()
         if type(command) in READS:
             make, reply = READS[type(command)]
-            rows = yield from _ask(PRIMARY, make(self._statements, command))
+            rows = yield from ask(PRIMARY, make(self._statements, command))
         else:
-            ask, reply = ENTRIES[type(command)]
-            rows = yield from _ask(PRIMARY, ask(self._entries, command))
+            of_entries, reply = ENTRIES[type(command)]
+            rows = yield from ask(PRIMARY, of_entries(self._entries, command))
         result: R = reply(rows)
         yield from self._mark_expired(command, result)
         return result
@@ -306,8 +308,9 @@ class CommandSteps:
             cut = yield from self._read_at(command, server, token)
             if cut is not None:
                 return cut
+        yield from self._fence()
         statement = self._statements.read(command)
-        rows = yield from _ask(PRIMARY, statement)
+        rows = yield from ask(PRIMARY, statement)
         self._replicas.check_timeline(command.token, statement.timeline)
         return answers.page(command, rows)
 
@@ -316,7 +319,7 @@ class CommandSteps:
         statement = self._statements.read_at(command, token)
         rest_s = REST_S
         try:
-            while (rows := (yield from _ask(server, statement)))[0][1] == b"behind":
+            while (rows := (yield from ask(server, statement)))[0][1] == b"behind":
                 if time.monotonic() + rest_s > give_up_s:
                     self._replicas.avoid(server, time.monotonic())
                     return None
@@ -356,21 +359,22 @@ class CommandSteps:
         The settings do not tell: a server lets all go that wait for a standby, without a word, when
         an operator empties `synchronous_standby_names`. On another timeline the write may not be.
         """
-        give_up_s = time.monotonic() + CONFIRM_S
+        asked_s = time.monotonic()
         losses = self._replicas.losses()
         place, rest_s = "", REST_S / 4
         while True:
             try:
                 asked = self._statements.confirmed(place)
-                [(place, position, is_there)] = yield from _ask(PRIMARY, asked)
+                [(place, position, is_there)] = yield from ask(PRIMARY, asked)
             except HoldfastError:
                 return None
             self._replicas.wrote(position, losses)
             if not position.endswith(f"@{timeline}") or is_there is None:
                 return None
             if is_there:
+                self._fenced_s = max(self._fenced_s, asked_s)
                 return str(position)
-            if time.monotonic() + rest_s > give_up_s:
+            if time.monotonic() + rest_s > asked_s + CONFIRM_S:
                 return None
             yield Rest(rest_s)
             rest_s *= 1.5
@@ -381,7 +385,7 @@ class CommandSteps:
         losses = self._replicas.losses()
         position: str
         try:
-            [(position,)] = yield from _ask(PRIMARY, self._statements.position(flushed=flushed))
+            [(position,)] = yield from ask(PRIMARY, self._statements.position(flushed=flushed))
         except HoldfastError:
             position = self._replicas.NOWHERE  # the write itself is done, whatever happened here
         self._replicas.wrote(position, losses)
@@ -416,18 +420,3 @@ def _settle(
         if write not in again:
             write.settle(error=unknown or error)
     return again
-
-
-def _ask(server: int, statement: Statement) -> Steps[Rows]:
-    """Ask, and again where that is safe: the server gave up, or a read lost its connection."""
-    for tried in range(1, TRIES_MAX):
-        try:
-            rows: Rows = yield Ask(server, statement)
-        except (Contended, ConnectionLost) as error:
-            if isinstance(error, ConnectionLost) and tried > 1:
-                raise
-            yield Rest(random.uniform(0, REST_S * 2**tried))  # noqa: S311 - only to get apart
-        else:
-            return rows
-    last: Rows = yield Ask(server, statement)
-    return last

@@ -138,6 +138,10 @@ SELECT here.lsn::text, here.lsn::text || '@' || ('x' || substr(pg_walfile_name(p
        (SELECT max(flush_lsn) >= here.lsn FROM pg_stat_get_wal_senders() WHERE sync_state IN ('sync', 'quorum'))
 FROM here
 
+-- name: fence
+-- A record of the log that nobody reads. The commit waits for no standby: who has it is asked for after.
+SELECT set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'holdfast', '')
+
 -- name: setup
 SELECT current_setting('fsync'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names'), current_setting('full_page_writes'),

@@ -210,6 +210,10 @@ class Statements:
         """Where the log of the primary is, after a commit."""
         return self._statement("position", flushed, operation="position")
 
+    def fence(self) -> Statement:
+        """A place in the log that only who is primary now gets confirmed."""
+        return self._statement("fence", operation="position")
+
     def confirmed(self, place: str) -> Statement:
         """Whether a synchronous standby has the log up to there; empty for where it is now."""
         return self._statement("confirmed", place, operation="position")

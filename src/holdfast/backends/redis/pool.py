@@ -24,6 +24,8 @@ from holdfast.model import Durability
 RECHECK_S: Final = 1.0
 """How old a look at the engine may be when a write is sent. Whether it has an append-only file, and
 when it syncs that, is seen with each write."""
+RECHECK_LOW_S: Final = 0.1
+"""The same of a look that showed too little: after a failover replicas come one by one."""
 AVOID_S: Final = 30.0
 """So long a sentinel that did not answer is left alone while most others do."""
 SYNC_MS_MAX: Final = 3000
@@ -97,7 +99,7 @@ class Pool:
         if link is None:
             link = yield Open(server)
         try:
-            if time.monotonic() - link.checked_s > RECHECK_S:
+            if time.monotonic() - link.checked_s > self._good_for_s(link):
                 yield from self._check(link)
         except HoldfastError:
             yield Shut(link)
@@ -161,6 +163,11 @@ class Pool:
         if link.assessment.wait_replicas and not alone and not link.fence:
             link.fence = pack([b"SET", self._key_at(link.server), b"", b"PX", b"1000"])
 
+    def _good_for_s(self, link: Link) -> float:
+        found = link.assessment
+        is_low = found is not None and found.durability < self.address.require
+        return RECHECK_LOW_S if is_low and self.has_failover else RECHECK_S
+
     def _promotable(self, link: Link) -> Steps[int]:
         """How many replicas may take the place of this primary; an error if it is none any more."""
         if self.is_cluster:
@@ -169,7 +176,7 @@ class Pool:
                 (len(to) for server, to in self._shards(slots) if server == link.server), default=0
             )
         view = self._view  # another thread may forget it at any moment
-        if view is None or time.monotonic() - view[0] > RECHECK_S:
+        if view is None or time.monotonic() - view[0] > self._good_for_s(link):
             yield from self._find_primary()
             view = self._view
         if view is None or view[1] != link.server:

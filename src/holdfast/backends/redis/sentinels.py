@@ -23,11 +23,11 @@ def understood(answers: Sequence[Any]) -> tuple[int, Server, int] | Exception:
         if isinstance(answer, Exception):
             return answer
     view, replicas = _pairs(answers[0]), [_pairs(one) for one in answers[1]]
-    count = sum(_may_be_promoted(one) for one in replicas)
-    for one in replicas:
-        # The sentinel that leads a failover calls the old primary by the new epoch until its end.
-        if "promoted" in one["flags"] and one["role-reported"] == "master":
-            view |= {"ip": one["ip"], "port": one["port"]}
+    # The sentinel that leads a failover calls the old primary by the new epoch until its end, and
+    # the new one a replica: that one replaces nobody any more.
+    for one in [one for one in replicas if _is_promoted(one)]:
+        view |= {"ip": one["ip"], "port": one["port"]}
+    count = sum(_may_be_promoted(one) for one in replicas if not _is_promoted(one))
     return int(view["config-epoch"]), Server(view["ip"], int(view["port"])), count
 
 
@@ -40,6 +40,10 @@ def too_few(address: Address, answered: int, failed: HoldfastError | None) -> Ho
         f"{address.service!r}, too few to know it; nothing was written ({failed})",
         backend=BACKEND,
     )
+
+
+def _is_promoted(view: Mapping[str, str]) -> bool:
+    return "promoted" in view["flags"] and view["role-reported"] == "master"
 
 
 def _may_be_promoted(view: Mapping[str, str]) -> bool:

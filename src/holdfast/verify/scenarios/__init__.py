@@ -16,7 +16,13 @@ from holdfast.verify.scenarios.engine_lines import EngineAtLine
 from holdfast.verify.scenarios.expiry_lines import ExpiryAtLine
 from holdfast.verify.scenarios.explore import PowerExplore
 from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
-from holdfast.verify.scenarios.failover import Failover, Partition, Reshard, Switchover
+from holdfast.verify.scenarios.failover import (
+    Failover,
+    Partition,
+    PausePrimary,
+    Reshard,
+    Switchover,
+)
 from holdfast.verify.scenarios.full_disk import DiskFull, EngineDiskFull
 from holdfast.verify.scenarios.held_lines import HeldAtLine
 from holdfast.verify.scenarios.load import Concurrency, Expiry, LateRetry, LongSession
@@ -47,6 +53,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Failover(),
     Switchover(),
     Partition(),
+    PausePrimary(),
     Reshard(),
     PowerCut(),
     PauseEngine(),

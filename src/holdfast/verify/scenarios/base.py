@@ -30,7 +30,7 @@ TTL_ERROR_S: Final = 0.3
 """How far the engine's clock and ours may be apart, and how late it may look at it."""
 TTL_S_LONG: Final = 600.0
 """What lives so long does not expire while a scenario is under way."""
-SEVERAL: Final = "of several engines failover, switchover and partition strike one"
+SEVERAL: Final = "of several engines failover, switchover, partition and pause strike one"
 OF_SEVERAL: Final = ("failover", "switchover", "partition", "reshard")
 """Faults that need several engines."""
 ON_SEVERAL: Final = (None, "kill", "pause", "crash-at-line", *OF_SEVERAL)

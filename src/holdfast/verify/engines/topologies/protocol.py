@@ -61,3 +61,11 @@ class Reshardable(Protocol):
 
     def reshard(self, slots: int = 20) -> Evidence:
         """Move so many slots that have data. Facts: `slots`, `keys` moved, `before` and `after`."""
+
+
+@runtime_checkable
+class PromotedByHand(Protocol):
+    """Has no coordinator: an operator makes another member primary."""
+
+    def promote(self, old: Any) -> None:
+        """Promote the member that has received most, whether the old primary lives or not."""

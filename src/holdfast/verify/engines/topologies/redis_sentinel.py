@@ -25,6 +25,9 @@ QUORUM: Final = 2
 DOWN_AFTER_MS: Final = 500
 FAILOVER_TIMEOUT_MS: Final = 1500
 """Sentinels try again, and allow the next failover, after twice as long."""
+APART_MS: Final = 350
+"""So much longer each waits than the one before. With the same patience all three ask for votes at the
+same moment, each votes for itself, and on a busy machine that went on for half a minute."""
 PERIODS_MS: Final = {
     # A sentinel connects to a new primary once in a ping period: with its usual second it would call
     # that primary down before it has asked it anything.
@@ -78,6 +81,7 @@ class Sentinel(RedisEngine):
     def _lines(self) -> list[str]:
         primary, *replicas = self.watched
         down_after_ms = DOWN_AFTER_MS if self._is_tunable else OLD_DOWN_AFTER_MS
+        timeout_ms = FAILOVER_TIMEOUT_MS + APART_MS * self.peers.index(self)
         lines = [f"port {self.port}", f"bind {HOST}", f"dir {self.data_dir}"]
         if self.machine != HOST:
             lines += [f"bind-source-addr {self.machine}"]
@@ -89,7 +93,7 @@ class Sentinel(RedisEngine):
             f"sentinel monitor {SERVICE} {primary.machine} {primary.public_port} {QUORUM}",
             f"sentinel auth-pass {SERVICE} {self.password}",
             f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
-            f"sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}",
+            f"sentinel failover-timeout {SERVICE} {timeout_ms}",
             f"sentinel parallel-syncs {SERVICE} {len(replicas)}",
         ]
         known = [f"{one.machine} {one.public_port}" for one in replicas]
