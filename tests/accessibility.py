@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib import resources
 
-import axe_playwright_python
 from playwright.sync_api import Page
 
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text("utf-8")
+AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 
 
 def faults(page: Page) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Script = Callable[[dict[str, Any]], Iterable[dict[str, Any]] | int]
+Script = Callable[[dict[str, Any]], Iterable[dict[str, Any] | None] | int]
 """A request -> the deltas of its answer, or a status that refuses it. None cuts the connection."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,21 +57,22 @@ def test_a_memory_leads_to_its_message_however_far_back_it_stands(serve, visit):
 
 
 def test_an_answer_that_was_cut_stays_on_the_page_and_is_marked_until_the_next_begins(serve, visit):
-    answers = [[{"content": "Once upon"}, None], 500, 500, said("Once upon a time.")]
+    cut: list[Any] = [{"content": "Once upon"}, None]
+    answers: list[Any] = [cut, 500, 500, said("Once upon a time.")]
     with model(lambda _: answers.pop(0)) as url:
         page = visit(serve("--model-url", url, "--model", "stand-in"))
         page.send("Tell me a story")
-        cut = page.page.locator(".message.assistant", has_text="interrupted")
-        cut.wait_for()
+        half = page.page.locator(".message.assistant", has_text="interrupted")
+        half.wait_for()
         page.page.reload()
         for _ in range(2):  # as it was, and after a model that says nothing
-            cut.wait_for()
-            assert cut.locator(".bubble").inner_text() == "Once upon"
+            half.wait_for()
+            assert half.locator(".bubble").inner_text() == "Once upon"
             page.page.get_by_role("button", name="Ask again").click()
             wait_for_answer(page)
         page.page.get_by_role("button", name="Ask again").click()
         page.page.locator(".message.assistant .bubble", has_text="Once upon a time.").wait_for()
-        assert cut.count() == 0
+        assert half.count() == 0
 
 
 def test_a_script_in_a_message_stays_text(running, visit):
