@@ -63,12 +63,12 @@ def need_program(name: str) -> str:
 def takes_lead_back() -> bool:
     """Whether a member that slept past its lease may take the lead from who was promoted since.
 
-    Until 3.0.3 Patroni then wrote its name into etcd whoever stood there, and what the new primary
+    Until 3.0.3 Patroni then wrote its name into etcd over any other, and what the new primary
     had acknowledged was thrown away. Of 3.0.4 we have read that it compares first.
     """
     words = [need_program("patroni"), "--version"]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)  # noqa: S603 - ours
-    return tuple(map(int, re.findall(r"\d+", said.stdout)[:3])) < (3, 0, 4)
+    said = subprocess.check_output(words, text=True, timeout=ANSWER_TIMEOUT_S)  # noqa: S603 - ours
+    return tuple(map(int, re.findall(r"\d+", said)[:3])) < (3, 0, 4)
 
 
 class Etcd(LocalProcess):
