@@ -134,9 +134,11 @@ class _Look:
         if limit is None or len(row) < limit:
             return True
         # A full window: it could have held the message only if that is not older than all of it.
-        append = self.history.writers[message]
+        session = self.history.sessions[self.anomaly.session]
+        tries = [o for o in session.appends if o.status != "fail" and message in o.ids()]
+        append = min(tries, key=lambda o: o.invoked_ns)
         return any(
-            other is append or self._known_ns(m) < append.invoked_ns
+            message in other.ids() or self._known_ns(m) < append.invoked_ns
             for m in row
             if (other := self.history.writers.get(m)) is not None
         )

@@ -122,9 +122,12 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
 def _report_batch(
     case: Case, read: Read, batch: Append, first: Mapping[str, Read], found: Findings
 ) -> None:
-    own = set(batch.ids)
+    own, size = set(batch.ids), len(batch.ids)
     shown = tuple(message for message in read.ids if message in own)
-    missing = [message for message in batch.ids if message not in shown]
+    rest = [message for message in batch.ids if message not in shown]
+    missing = [message for message in rest if message not in read.back]
+    if rest and not missing:
+        return  # it is all there; what came back is told by its own name
     witness: tuple[int, ...] = (batch.number, read.number)
     also = {"forgotten"} if may_be_forgotten(case, batch, read) else set()
     if shown != tuple(message for message in batch.ids if message in shown):
@@ -148,7 +151,7 @@ def _report_batch(
         )
     elif missing:
         because = (
-            f"read {read.number} shows {len(shown)} of the {len(batch.ids)} messages of append "
+            f"read {read.number} shows {size - len(missing)} of the {size} messages of append "
             f"{batch.number}, and not {missing[0]!r}"
         )
         if _at_an_end(read, batch, shown):
