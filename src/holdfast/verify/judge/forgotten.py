@@ -20,22 +20,37 @@ def check_forgotten(case: Case, found: Findings) -> None:
 
     Afterwards they are no longer among the ids of the reads: what came back can stand anywhere.
     """
-    forgets = sorted((f for f in case.forgets if f.certain), key=lambda forget: forget.inv)
+    forgets = Soonest(case)
     if not forgets:
         return
-    invs = [forget.inv for forget in forgets]
-    soonest = list(accumulate(reversed(forgets), _sooner))[::-1]
     known = _known(case)
     for read in case.reads:
         back = []
         for message in read.ids:
-            at = bisect_right(invs, known[message].ns)
-            if at < len(forgets) and soonest[at].comp < read.inv:
-                _report(case, read, message, known[message], soonest[at], found)
+            forget = forgets.after(known[message].ns)
+            if forget is not None and forget.comp < read.inv:
+                _report(case, read, message, known[message], forget, found)
                 back.append(message)
         if back:
             read.back = frozenset(back)
             read.ids = tuple(message for message in read.ids if message not in read.back)
+
+
+class Soonest:
+    """Of the forgets that certainly took effect and began after a time, the one that ended first."""
+
+    def __init__(self, case: Case) -> None:
+        forgets = sorted((f for f in case.forgets if f.certain), key=lambda forget: forget.inv)
+        self._invs = [forget.inv for forget in forgets]
+        self._soonest = list(accumulate(reversed(forgets), _sooner))[::-1]
+
+    def __bool__(self) -> bool:
+        return bool(self._invs)
+
+    def after(self, time_ns: int) -> Forget | None:
+        """That forget, if there is one."""
+        at = bisect_right(self._invs, time_ns)
+        return self._soonest[at] if at < len(self._invs) else None
 
 
 def _sooner(one: Forget, other: Forget) -> Forget:
