@@ -9,12 +9,14 @@ witness saw, the witness proves the anomaly.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
-from holdfast.verify.judge.case import NS_PER_S, Append, appends_of, expiries, may_be_trimmed
+from holdfast.verify.judge.case import NS_PER_S, Append, Forget, appends_of, expiries, may_be_trimmed
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
@@ -39,6 +41,7 @@ class Recheck:
         self._history = history
         self._session = session
         self._appends = appends_of(session)
+        self._expiries: list[Forget] | None = None
         self._ids: dict[int, tuple[str, ...]] = {}
         self._writers: dict[str, list[Append]] = {}
         for append in self._appends:
@@ -90,7 +93,7 @@ class Recheck:
             writers = {append.number: append for m in kept for append in self._writers.get(m, ())}
             steps = [_append_step(writers[number], witness, kept) for number in sorted(writers)]
             steps += [self._read_step(read, shown[read.number], kept) for read in reads]
-            if not explainable([*steps, *forgets], given_up, states_max):
+            if not explainable([*steps, *_telling(forgets, steps)], given_up, states_max):
                 return True
         return False
 
@@ -162,8 +165,11 @@ class Recheck:
         header = self._history.header
         if header.ttl_s is not None:
             life_ns = round((header.ttl_s - header.clock_error_s) * NS_PER_S)
-            ends = expiries(self._appends, life_ns)
-            steps += [Step("forget", end.inv, end.comp, must=False, again=True) for end in ends]
+            if self._expiries is None:
+                self._expiries = expiries(self._appends, life_ns)
+            steps += [
+                Step("forget", end.inv, end.comp, must=False, again=True) for end in self._expiries
+            ]
         return steps
 
     def _shown_too_late(self, witness: list[Operation], about: str) -> bool:
@@ -183,6 +189,28 @@ class Recheck:
             if inv <= alive:
                 alive = max(alive, comp + life_ns)
         return any(_begins_after(self._session, read, alive) for read in reads)
+
+
+def _telling(forgets: list[Step], steps: list[Step]) -> Iterator[Step]:
+    """The forgets without which fewer orders would be possible: a long session has thousands.
+
+    Those that stand alike to everything else are the same, and between two reads one is enough.
+    """
+    reads = [step for step in steps if step.kind == "read"]
+    must = [forget for forget in forgets if forget.must]
+    times = sorted({t for step in (*steps, *must) for t in (step.inv, step.comp, step.until)})
+    first = min((step.inv for step in steps if step.kind == "append"), default=NEVER_NS)
+    last = max((read.comp for read in reads), default=-NEVER_NS)
+    alike: Counter[tuple[int, int, bool]] = Counter()
+    for forget in forgets:
+        if not forget.must:
+            if forget.comp < first or forget.inv > last:
+                continue  # it takes nothing, or nobody looks
+            place = (bisect_left(times, forget.inv), bisect_right(times, forget.comp), forget.again)
+            alike[place] += 1
+            if alike[place] > len(reads):
+                continue
+        yield forget
 
 
 def _append_step(append: Append, witness: list[Operation], kept: set[str]) -> Step:
