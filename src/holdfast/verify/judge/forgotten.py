@@ -5,9 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 from holdfast.verify.judge.case import Append, Case, Forget, Read
 from holdfast.verify.judge.findings import Findings
+
+_LOOKS_MAX: Final = 16
+"""So many later reads are asked whether a message that came back is still there."""
 
 
 def may_be_forgotten(case: Case, append: Append, read: Read) -> bool:
@@ -105,11 +109,26 @@ def _report(
     newer = any(case.writer[m].inv > forget.comp for m in read.ids)
     # The write came after its ack, or the forget; or the read is of before the forget.
     also = {"durable"} if newer and seen else {"durable", "fresh"}
+    late = "fresh" in also and _is_gone_again(case, read, message)
     if case.writer[message].retried_after(forget.inv):
         also.add("exactly-once")
     found.add(
         "resurrected", message, witness, because,
         spare=(case.writer[message].number,),
         also=also,
+        lean="fresh" if late else "",
         read=read.number,
     )  # fmt: skip
+
+
+def _is_gone_again(case: Case, read: Read, message: str) -> bool:
+    """Whether a later read of everything lacks it, and no forget can have taken it since.
+
+    What came back would be there: then this read was late.
+    """
+    after = bisect_right(case.reads, read.comp, key=lambda other: other.inv)
+    later = (other for other in case.reads[after : after + _LOOKS_MAX] if not other.cut)
+    following = next((other for other in later if message not in other.ids), None)
+    return following is not None and not any(
+        f.inv <= following.comp and f.comp >= read.inv for f in case.forgets
+    )

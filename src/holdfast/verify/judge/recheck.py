@@ -12,11 +12,19 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
-from holdfast.verify.judge.case import NS_PER_S, Append, Forget, appends_of, expiries, may_be_trimmed
+from holdfast.verify.judge.case import (
+    NS_PER_S,
+    Append,
+    appends_of,
+    expiries,
+    may_be_trimmed,
+)
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
@@ -41,7 +49,7 @@ class Recheck:
         self._history = history
         self._session = session
         self._appends = appends_of(session)
-        self._expiries: list[Forget] | None = None
+        self._began_ns = min((o.invoked_ns for o in session.appends), default=0)
         self._ids: dict[int, tuple[str, ...]] = {}
         self._writers: dict[str, list[Append]] = {}
         for append in self._appends:
@@ -123,8 +131,7 @@ class Recheck:
     def _is_trimmed(self, read: Operation) -> bool:
         """Whether the store may have cut off what stood before it: whole appends, as it says."""
         ids = self._of(read)
-        began_ns = min((o.invoked_ns for o in self._session.appends), default=0)
-        if not may_be_trimmed(len(ids), read.completed_ns - began_ns, self._history.header):
+        if not may_be_trimmed(len(ids), read.completed_ns - self._began_ns, self._history.header):
             return False
         return any(append.ids[0] == ids[0] for append in self._writers.get(ids[0], ()))
 
@@ -156,19 +163,25 @@ class Recheck:
 
     def _forget_steps(self, witness: list[Operation]) -> list[Step]:
         """Every forget that may have happened; only those of the witness must have."""
-        numbers = {o.number for o in witness}
-        steps = [
-            Step("forget", o.invoked_ns, o.completed_ns, o.status == "ok" and o.number in numbers)
+        must = {o.number for o in witness if o.f == "forget" and o.status == "ok"}
+        return [
+            replace(step, must=True) if number in must else step for number, step in self._forgets
+        ]
+
+    @cached_property
+    def _forgets(self) -> list[tuple[int | None, Step]]:
+        """Whatever may have emptied the session, with its number if it is an operation."""
+        steps: list[tuple[int | None, Step]] = [
+            (o.number, Step("forget", o.invoked_ns, o.completed_ns, must=False))
             for o in self._session.forgets
             if o.status != "fail"
         ]
         header = self._history.header
         if header.ttl_s is not None:
             life_ns = round((header.ttl_s - header.clock_error_s) * NS_PER_S)
-            if self._expiries is None:
-                self._expiries = expiries(self._appends, life_ns)
             steps += [
-                Step("forget", end.inv, end.comp, must=False, again=True) for end in self._expiries
+                (None, Step("forget", end.inv, end.comp, must=False, again=True))
+                for end in expiries(self._appends, life_ns)
             ]
         return steps
 
