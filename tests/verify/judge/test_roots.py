@@ -455,7 +455,7 @@ def test_one_read_of_before_a_forget_is_late_where_the_next_lacks_it_again() -> 
     """What came back would have stayed: nobody forgot it between the two reads."""
     old = [f"a{n}" for n in range(20)]
     ops = [
-        append(1, 1, 2, *old), read(2, 3, 4, *old), forget(3, 10, 11), append(4, 12, 13, "b"),
+        append(1, 1, 2, *old), read(2, 3, 4, *old), forget(3, 10, 13), append(4, 11, 12, "b"),
         read(5, 20, 21, *old), read(6, 30, 31, "b"),
     ]  # fmt: skip
 
