@@ -451,6 +451,19 @@ def test_what_a_retry_brings_back_after_a_forget_follows_from_the_retry_that_cou
     assert {anomaly.promise for anomaly in roots(result)} == {"exactly-once"}
 
 
+def test_one_read_of_before_a_forget_is_late_where_the_next_lacks_it_again() -> None:
+    """What came back would have stayed: nobody forgot it between the two reads."""
+    old = [f"a{n}" for n in range(20)]
+    ops = [
+        append(1, 1, 2, *old), read(2, 3, 4, *old), forget(3, 10, 13), append(4, 11, 12, "b"),
+        read(5, 20, 21, *old), read(6, 30, 31, "b"),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
+
+
 def test_sessions_of_one_store_are_explained_by_one_defect_where_one_explains_them() -> None:
     """One session could be late as well as cut wrongly; the other leaves no choice."""
     ops = [append(n, 10 * n, 10 * n + 1, f"m{n}") for n in range(1, 5)]

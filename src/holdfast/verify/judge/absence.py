@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -11,6 +12,7 @@ from holdfast.verify.judge.case import Append, Read
 from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.forgotten import may_be_forgotten
+from holdfast.verify.judge.peaks import Peaks
 
 NS_PER_MS: Final = 1_000_000
 WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
@@ -42,7 +44,8 @@ class _Missing:
 def check_absence(facts: Facts, found: Findings) -> None:
     """Report every batch that was known before a read, is missing from it, and not forgotten."""
     appends = sorted(facts.case.appends, key=facts.known_ns.__getitem__)
-    lacking = {read: _lacks(facts, read, appends) for read in facts.case.reads}
+    seen = Peaks([facts.last_seen_ns(append) for append in appends])
+    lacking = {read: _lacks(facts, read, appends, seen) for read in facts.case.reads}
     windows = facts.wrong_windows(lacking)
     reported: set[object] = set()
     for read in sorted(facts.case.reads, key=lambda read: read.inv):
@@ -73,7 +76,7 @@ def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tu
     )
 
 
-def _lacks(facts: Facts, read: Read, appends: list[Append]) -> list[Append]:
+def _lacks(facts: Facts, read: Read, appends: list[Append], seen: Peaks) -> list[Append]:
     """What was known before the read began, or before what it shows did, and is not in it."""
     row = facts.rows[read]
     if read.cut and not row:
@@ -81,16 +84,19 @@ def _lacks(facts: Facts, read: Read, appends: list[Append]) -> list[Append]:
     shown, known_ns = set(row), facts.known_ns
     newest = facts.newest(read)
     began = read.inv if newest is None else max(read.inv, newest.inv)
-    # Of a window only what is newer than its first is wanted; of the others everything is.
+    # Of a window only what is newer than its first is wanted; of the others everything is that
+    # no forget can have taken. In a long session those are few.
     first_ns = known_ns[row[0]] if row else read.comp
-    start = bisect_right(appends, first_ns, key=known_ns.__getitem__) if read.cut else 0
+    end = bisect_left(appends, began, key=known_ns.__getitem__)
+    wanted: Iterable[int] = seen.above(facts.forgotten_until(first_ns), end)
+    if read.cut:
+        wanted = range(bisect_right(appends, first_ns, key=known_ns.__getitem__), end)
     return [
         append
-        for append in appends[start : bisect_left(appends, began, key=known_ns.__getitem__)]
+        for append in map(appends.__getitem__, wanted)
         if append not in shown
         and not (read.cut and append.inv <= first_ns)
         and read.back.isdisjoint(append.ids)
-        and (read.cut or not facts.forget_between(facts.last_seen_ns(append), first_ns))
     ]
 
 

@@ -6,15 +6,16 @@ bounds wrong too. A sentence names the operations that no order explains, and on
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from holdfast.verify.judge.case import Append, Case, Read
 from holdfast.verify.judge.effect_times import Bounds, make_bounds
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import may_be_forgotten
+from holdfast.verify.judge.forgotten import Soonest, may_be_forgotten
+from holdfast.verify.judge.peaks import Peaks
 
 
 def check_derived(facts: Facts, found: Findings) -> None:
@@ -23,7 +24,7 @@ def check_derived(facts: Facts, found: Findings) -> None:
     bounds = make_bounds(facts)
     _check_order(case, bounds, found)
     waiting = sorted(case.appends, key=lambda append: bounds.earliest[append].ns)
-    alive = {append: _alive(bounds, append) for append in waiting}
+    alive = Peaks([_alive(bounds, append) for append in waiting])
     lacking = {read: list(_missing(bounds, read, waiting, alive, facts)) for read in case.reads}
     windows = facts.wrong_windows(lacking)
     for read in sorted(case.reads, key=lambda read: read.inv):
@@ -57,31 +58,28 @@ def _check_order(case: Case, bounds: Bounds, found: Findings) -> None:
 
 
 def _missing(
-    bounds: Bounds, read: Read, waiting: list[Append], alive: dict[Append, int], facts: Facts
+    bounds: Bounds, read: Read, waiting: list[Append], alive: Peaks, facts: Facts
 ) -> Iterator[Append]:
     row = bounds.rows[read]
     shown = set(row)
     began = bounds.read_earliest(read).ns
     next_ones = bounds.after.get(row[-1], {}) if row else {}
-    # Of a window only the messages newer than its first are wanted; of the others all are.
+    if read.cut and not row:
+        return
+    yield from (a for a in next_ones if a not in shown and bounds.latest[a].ns < began)
+    # Of a window only the messages newer than its first are wanted; of the others all are that
+    # no forget can have taken.
     first_ns = bounds.latest[row[0]].ns if row else read.comp
-    start = 0
+
+    def began_by(append: Append) -> int:
+        return bounds.earliest[append].ns
+
+    end = bisect_left(waiting, began, key=began_by)
+    wanted: Iterable[int] = alive.above(facts.forgotten_until(first_ns), end)
     if read.cut:
-        if not row:
-            return
-        start = bisect_right(waiting, first_ns, key=lambda append: bounds.earliest[append].ns)
-        yield from (a for a in next_ones if a not in shown and bounds.latest[a].ns < began)
-    for append in waiting[start:]:
-        low = bounds.earliest[append].ns
-        if low >= began:
-            break
-        if (
-            append in shown
-            or bounds.latest[append].ns >= began
-            or (read.cut and append in next_ones)
-        ):
-            continue
-        if read.cut or append in next_ones or not facts.forget_between(alive[append], first_ns):
+        wanted = range(bisect_right(waiting, first_ns, key=began_by), end)
+    for append in map(waiting.__getitem__, wanted):
+        if not (append in shown or bounds.latest[append].ns >= began or append in next_ones):
             yield append
 
 
@@ -194,13 +192,13 @@ def _check_beginnings(facts: Facts, bounds: Bounds, found: Findings) -> None:
 
 def _check_forgotten(case: Case, bounds: Bounds, found: Findings) -> None:
     """Report what a forget took away, where only bounds say when it was there or read."""
-    certain = [forget for forget in case.forgets if forget.certain]
-    for read in case.reads if certain else ():
+    forgets = Soonest(case)
+    for read in case.reads if forgets else ():
         began = bounds.read_earliest(read)
         for append in bounds.rows[read]:
             known = bounds.latest[append]
-            forget = next((f for f in certain if known.ns < f.inv and f.comp < began.ns), None)
-            if forget is not None:
+            forget = forgets.after(known.ns)
+            if forget is not None and forget.comp < began.ns:
                 message = next(m for m in reversed(append.ids) if m in read.ids)
                 because = f"read {read.number} shows {message!r}"
                 witness = (*known.ops, forget.number or 0, *began.ops, read.number)

@@ -137,6 +137,10 @@ class Facts:
         """Whether a forget may have taken effect after `low_ns` and before `high_ns`."""
         return self._spans.meet(low_ns, high_ns)
 
+    def forgotten_until(self, high_ns: int) -> int:
+        """What was last there by this time may have been forgotten before `high_ns`."""
+        return self._spans.until(high_ns)
+
     def forgotten_between(self, low_ns: int, read: Read) -> bool:
         """As `forget_between` the read's end, but for what the read itself says did not happen.
 
@@ -187,7 +191,9 @@ class _Spans:
         self._comps = list(accumulate((forget.comp for forget in forgets), max))
 
     def meet(self, low_ns: int, high_ns: int) -> bool:
-        if low_ns > high_ns:
-            return False
+        return low_ns <= self.until(high_ns)
+
+    def until(self, high_ns: int) -> int:
+        """The latest time from which on one may have taken effect by `high_ns`."""
         at = bisect_right(self._invs, high_ns)
-        return at > 0 and self._comps[at - 1] >= low_ns
+        return min(high_ns, self._comps[at - 1]) if at else -NEVER_NS

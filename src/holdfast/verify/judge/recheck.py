@@ -9,12 +9,22 @@ witness saw, the witness proves the anomaly.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
-from holdfast.verify.judge.case import NS_PER_S, Append, appends_of, expiries, may_be_trimmed
+from holdfast.verify.judge.case import (
+    NS_PER_S,
+    Append,
+    appends_of,
+    expiries,
+    may_be_trimmed,
+)
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
 from holdfast.verify.judge.verdict import Anomaly
 
@@ -39,6 +49,7 @@ class Recheck:
         self._history = history
         self._session = session
         self._appends = appends_of(session)
+        self._began_ns = min((o.invoked_ns for o in session.appends), default=0)
         self._ids: dict[int, tuple[str, ...]] = {}
         self._writers: dict[str, list[Append]] = {}
         for append in self._appends:
@@ -90,7 +101,7 @@ class Recheck:
             writers = {append.number: append for m in kept for append in self._writers.get(m, ())}
             steps = [_append_step(writers[number], witness, kept) for number in sorted(writers)]
             steps += [self._read_step(read, shown[read.number], kept) for read in reads]
-            if not explainable([*steps, *forgets], given_up, states_max):
+            if not explainable([*steps, *_telling(forgets, steps)], given_up, states_max):
                 return True
         return False
 
@@ -120,8 +131,7 @@ class Recheck:
     def _is_trimmed(self, read: Operation) -> bool:
         """Whether the store may have cut off what stood before it: whole appends, as it says."""
         ids = self._of(read)
-        began_ns = min((o.invoked_ns for o in self._session.appends), default=0)
-        if not may_be_trimmed(len(ids), read.completed_ns - began_ns, self._history.header):
+        if not may_be_trimmed(len(ids), read.completed_ns - self._began_ns, self._history.header):
             return False
         return any(append.ids[0] == ids[0] for append in self._writers.get(ids[0], ()))
 
@@ -153,17 +163,26 @@ class Recheck:
 
     def _forget_steps(self, witness: list[Operation]) -> list[Step]:
         """Every forget that may have happened; only those of the witness must have."""
-        numbers = {o.number for o in witness}
-        steps = [
-            Step("forget", o.invoked_ns, o.completed_ns, o.status == "ok" and o.number in numbers)
+        must = {o.number for o in witness if o.f == "forget" and o.status == "ok"}
+        return [
+            replace(step, must=True) if number in must else step for number, step in self._forgets
+        ]
+
+    @cached_property
+    def _forgets(self) -> list[tuple[int | None, Step]]:
+        """Whatever may have emptied the session, with its number if it is an operation."""
+        steps: list[tuple[int | None, Step]] = [
+            (o.number, Step("forget", o.invoked_ns, o.completed_ns, must=False))
             for o in self._session.forgets
             if o.status != "fail"
         ]
         header = self._history.header
         if header.ttl_s is not None:
             life_ns = round((header.ttl_s - header.clock_error_s) * NS_PER_S)
-            ends = expiries(self._appends, life_ns)
-            steps += [Step("forget", end.inv, end.comp, must=False, again=True) for end in ends]
+            steps += [
+                (None, Step("forget", end.inv, end.comp, must=False, again=True))
+                for end in expiries(self._appends, life_ns)
+            ]
         return steps
 
     def _shown_too_late(self, witness: list[Operation], about: str) -> bool:
@@ -183,6 +202,28 @@ class Recheck:
             if inv <= alive:
                 alive = max(alive, comp + life_ns)
         return any(_begins_after(self._session, read, alive) for read in reads)
+
+
+def _telling(forgets: list[Step], steps: list[Step]) -> Iterator[Step]:
+    """The forgets without which fewer orders would be possible: a long session has thousands.
+
+    Those that stand alike to everything else are the same, and between two reads one is enough.
+    """
+    reads = [step for step in steps if step.kind == "read"]
+    must = [forget for forget in forgets if forget.must]
+    times = sorted({t for step in (*steps, *must) for t in (step.inv, step.comp, step.until)})
+    first = min((step.inv for step in steps if step.kind == "append"), default=NEVER_NS)
+    last = max((read.comp for read in reads), default=-NEVER_NS)
+    alike: Counter[tuple[int, int, bool]] = Counter()
+    for forget in forgets:
+        if not forget.must:
+            if forget.comp < first or forget.inv > last:
+                continue  # it takes nothing, or nobody looks
+            place = (bisect_left(times, forget.inv), bisect_right(times, forget.comp), forget.again)
+            alike[place] += 1
+            if alike[place] > len(reads):
+                continue
+        yield forget
 
 
 def _append_step(append: Append, witness: list[Operation], kept: set[str]) -> Step:
