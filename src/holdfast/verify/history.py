@@ -231,19 +231,19 @@ def _build(blocks: Iterator[tuple[int, bytes]]) -> History:
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The header alone, then blocks of whole lines, each with the number of its first line."""
-    yield 1, _line(file, 1)
+    yield 1, _line(file, 1, min(_BLOCK_BYTES, _LINE_BYTES_MAX))
     number = 2
     while block := file.read(_BLOCK_BYTES):
-        block += _line(file, number + block.count(b"\n"))
+        block += _line(file, number + block.count(b"\n"), _LINE_BYTES_MAX)
         yield number, block
         number += block.count(b"\n")
 
 
-def _line(file: BinaryIO, number: int) -> bytes:
+def _line(file: BinaryIO, number: int, bytes_max: int) -> bytes:
     """The rest of the line; one without an end would take all the memory there is."""
-    line = file.readline(_LINE_BYTES_MAX)
-    if len(line) == _LINE_BYTES_MAX and not line.endswith(b"\n"):
-        raise NotAHistory(f"longer than {_LINE_BYTES_MAX} bytes", line=number)
+    line = file.readline(bytes_max)
+    if len(line) == bytes_max and not line.endswith(b"\n"):
+        raise NotAHistory(f"longer than {bytes_max} bytes", line=number)
     return line
 
 
@@ -254,9 +254,9 @@ def _header(text: bytes) -> Header:
         raise NotAHistory(f"not the header of a history: {error}", line=1) from error
     if not isinstance(value, dict) or "holdfast_history" not in value:
         raise NotAHistory('a history begins with {"holdfast_history": 1, …}', line=1)
-    if value["holdfast_history"] != VERSION:
-        found = value["holdfast_history"]
-        raise NotAHistory(f"version {found!r}; this release reads version {VERSION}", line=1)
+    found = value["holdfast_history"]
+    if found is True or found != VERSION:
+        raise NotAHistory(f"version {found!r:.40}; this release reads version {VERSION}", line=1)
     return Header(
         target=_text(value.get("target", "")),
         ttl_s=_seconds(value.get("ttl_s"), "ttl_s"),
@@ -299,7 +299,7 @@ def _claims(value: object) -> tuple[str, ...] | None:
     unknown = [item for item in value if item.replace("_", "-") not in PROMISES]
     if unknown:
         known = ", ".join(PROMISES)
-        raise NotAHistory(f"`claims`: no promise {unknown[0]!r}; there are: {known}", line=1)
+        raise NotAHistory(f"`claims`: no promise {unknown[0]!r:.40}; there are: {known}", line=1)
     return tuple(value)
 
 
@@ -308,17 +308,17 @@ class _Builder:
 
     def __init__(self, header: Header) -> None:
         self.history = History(header)
-        self._last_ns = -NEVER_NS
+        self._last_ns = 0
         self._open: dict[int, Operation] = {}
         self._closed: set[int] = set()
         self._keys: dict[tuple[str, str], Operation] = {}
 
     def add(self, number: int, line: _lines.Line) -> None:
         """Take the next event."""
+        if not 0 <= line.time_ns < NEVER_NS:
+            raise NotAHistory("`time_ns` is negative or beyond 64 bits", line=number)
         if line.time_ns < self._last_ns:
             raise NotAHistory("out of order: its time is before the line above", line=number)
-        if line.time_ns >= NEVER_NS:
-            raise NotAHistory("`time_ns` is beyond 64 bits", line=number)
         self._last_ns = line.time_ns
         kind = line.type
         if kind == "invoke":
@@ -328,7 +328,7 @@ class _Builder:
         elif kind == "fault":
             self._fault(number, line)
         else:
-            raise NotAHistory(f"unknown type {kind!r}", line=number)
+            raise NotAHistory(f"unknown type {kind!r:.40}", line=number)
 
     def _invoke(self, number: int, line: _lines.Line) -> None:
         op, f, session = line.op, line.f, line.session
@@ -359,13 +359,16 @@ class _Builder:
         """Record who writes which id. An id is written once, or again under the same key."""
         writers = self.history.writers
         ids = operation.ids()
+        again: Operation | None = None
         for message in ids:
             first = writers.setdefault(message, operation)
-            if first is operation:
+            if first is operation or first is again:
                 continue
             if first.status == "fail":
                 writers[message] = operation
-            elif not _same_attempt(first, operation):
+            elif _same_attempt(first, operation):
+                again = first  # said of all of its messages at once
+            else:
                 raise NotAHistory(
                     f"message {message!r} was already written by operation {first.number}; "
                     "only a retry of the same messages with the same key may do so",
@@ -440,7 +443,7 @@ def _same_attempt(first: Operation, again: Operation) -> bool:
 def _refuse_invoke(number: int, line: _lines.Line) -> NoReturn:
     if line.op is None or line.session is None:
         raise NotAHistory("an invoke needs `op`, `f` and `session`", line=number)
-    raise NotAHistory(f"unknown operation {line.f!r}", line=number)
+    raise NotAHistory(f"unknown operation {line.f!r:.40}", line=number)
 
 
 _DECODER: Final = _lines.decoder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -38,6 +39,9 @@ BAD: dict[str, tuple[int, list[bytes]]] = {
     "a time to live that is no number": (1, [b'{"holdfast_history":1,"ttl_s":NaN}']),
     "a clock error beyond 64 bits": (1, [b'{"holdfast_history":1,"clock_error_s":1e300}']),
     "a time beyond 64 bits": (2, [HEADER, INVOKE.replace(b":1,", b":%d," % 2**63, 1)]),
+    "a time before zero": (2, [HEADER, INVOKE.replace(b":1,", b":-1,", 1)]),
+    "a version that is a truth value": (1, [b'{"holdfast_history":true}', INVOKE, ACK]),
+    "a header of two megabytes": (1, [HEADER[:-1] + b',"x":[%b[]]}' % (b"[]," * 700_000)]),
     "a time that is no number": (2, [HEADER, INVOKE.replace(b":1,", b":NaN,", 1)]),
     "a time that is a truth value": (2, [HEADER, INVOKE.replace(b":1,", b":true,", 1)]),
     "a fraction": (2, [HEADER, INVOKE.replace(b'"op":1', b'"op":1.5')]),
@@ -207,3 +211,65 @@ def test_a_terminal_that_knows_ascii_only_gets_the_verdict_too(tmp_path: Path) -
 
     assert done.returncode == 1, done.stderr
     assert rb"shows '\xe5'" in done.stdout
+
+
+def numbered(letter: str, count: int) -> list[str]:
+    return [f"{letter}{number}" for number in range(count)]
+
+
+def history_of(*operations: tuple[str, list[str]], key: str | None = None) -> bytes:
+    """One operation after the other on one session, each acknowledged."""
+    lines: list[dict[str, Any]] = [{"holdfast_history": 1, "target": "t"}]
+    for op, (f, messages) in enumerate(operations):
+        mine = {"messages": messages, "key": key} if f == "append" else {}
+        answer = {"messages": messages} if f == "history" else {}
+        lines += [
+            {"type": "invoke", "time_ns": 10 * op, "op": op, "f": f, "session": "s", **mine},
+            {"type": "ok", "time_ns": 10 * op + 5, "op": op, **answer},
+        ]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def mixed(one: list[str], other: list[str]) -> list[str]:
+    return [message for pair in zip(one, other, strict=True) for message in pair]
+
+
+A, B, LONG = numbered("a", 200), numbered("b", 200), numbered("m", 1000)
+COSTLY = {
+    "a long batch backwards": (1, history_of(("append", LONG), ("history", LONG[::-1]))),
+    "every other of a long batch": (
+        1,
+        history_of(("append", numbered("m", 4000)), ("history", numbered("m", 4000)[::2])),
+    ),
+    "two long batches in each other": (
+        1,
+        history_of(("append", A), ("append", B), ("history", mixed(A, B))),
+    ),
+    "a long batch tried again": (
+        0,
+        history_of(
+            *[("append", numbered("m", 30_000))] * 2, ("history", numbered("m", 30_000)), key="k"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COSTLY)
+def test_the_time_that_a_verdict_takes_does_not_explode_with_its_file(
+    what: str, tmp_path: Path
+) -> None:
+    """Seconds of processor, not of a clock: other work on the machine does not count."""
+    code, text = COSTLY[what]
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(text)
+    bounded = (
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20));"
+        "from holdfast.cli import main; main()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", bounded, "judge", str(path)],
+        capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == code, done.stderr

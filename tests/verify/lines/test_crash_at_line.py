@@ -12,7 +12,7 @@ from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, Finding, combine
-from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine
+from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine, crash_at_line
 from tests.verify.check.checking import Notes, tell
 from tests.verify.lines import stores
 
@@ -186,3 +186,16 @@ def test_a_power_cut_after_an_ack_that_was_not_synced_is_caught(monkeypatch: pyt
     monkeypatch.setattr("holdfast.verify.scenarios.crash_at_line.POINTS_MAX", 8)
     result = run("never_synced", "durable", require="DISK")
     assert result.promises["durable"].verdict is Verdict.BROKEN, tell(result)
+
+
+ACKED = {"name": "lost", "because": "'a' was acknowledged (append 1) before read 2 began"}
+SHOWN = {"name": "rollback", "because": "'b' was shown by read 1 before read 2 began"}
+
+
+def test_acknowledged_is_said_of_crashes_only_where_it_holds_for_each() -> None:
+    assert crash_at_line.what_they_did("durable", [ACKED, ACKED]) == "lose what was acknowledged"
+    assert crash_at_line.what_they_did("durable", [SHOWN]) == "lose what was shown"
+    both = crash_at_line.what_they_did("durable", [ACKED, SHOWN])
+    assert both == "lose what was acknowledged or shown"
+    names = [{"name": "window", "because": ""}, {"name": "hole", "because": ""}]
+    assert crash_at_line.what_they_did("snapshot", names) == "break snapshot (hole, window)"

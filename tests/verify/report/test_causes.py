@@ -115,6 +115,19 @@ def test_a_setting_that_does_not_lose_is_not_blamed():
     assert "appendonly" not in says.cause
 
 
+@pytest.mark.parametrize(
+    "fault", ["power", "failover", "switchover", "partition", "reshard", "clock"]
+)
+def test_an_engine_that_was_struck_is_never_called_unharmed(fault: str):
+    says = likely("durable", on("redis", "aof-always"), anomaly("lost", fault))
+    assert "Nothing was wrong with the engine" not in says.cause
+
+
+def test_what_a_new_primary_lacks_was_acknowledged_before_its_replica_had_it():
+    says = likely("durable", on("redis", "aof-always"), anomaly("lost", "failover"))
+    assert "before a replica had" in says.cause
+
+
 def test_every_promise_has_a_cause_of_its_own_and_an_unknown_one_an_honest_answer():
     said = {promise: likely(promise, {}).cause for promise in PROMISES if promise != "durable"}
     assert len({said[p] for p in said if p != "snapshot"}) == len(said) - 1

@@ -120,6 +120,17 @@ def test_the_first_screen_shows_the_root_that_takes_the_least_to_see():
     assert view.page(result)["first"]["promise"] == "durable"
 
 
+def test_a_fault_that_lasts_is_one_that_the_first_screen_counts():
+    result = everything()
+    few = result["promises"]["durable"]["anomalies"][0]
+    lasting = few | {"faults": [], "fault": "disk", "because": "while the disk failed"}
+    calm = few | {"faults": [], "fault": "", "operations": few["operations"] * 2}
+    result["promises"] = {
+        "durable": result["promises"]["durable"] | {"anomalies": [lasting, calm]},
+    }
+    assert view.page(result)["first"]["because"] == calm["because"]
+
+
 def test_what_was_shrunk_stands_on_the_first_screen_with_its_own_command():
     result = everything()
     root = result["promises"]["durable"]["anomalies"][0] | {"because": "less <b>", "story": "A"}

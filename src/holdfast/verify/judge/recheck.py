@@ -51,6 +51,7 @@ class Recheck:
         self._appends = appends_of(session)
         self._began_ns = min((o.invoked_ns for o in session.appends), default=0)
         self._ids: dict[int, tuple[str, ...]] = {}
+        self._possible: dict[int, tuple[str, ...]] = {}
         self._writers: dict[str, list[Append]] = {}
         for append in self._appends:
             for message in append.ids:
@@ -139,10 +140,13 @@ class Recheck:
         ids = self._of(read)
         if strict:
             return ids
-        end = read.completed_ns
-        return tuple(
-            m for m in dict.fromkeys(ids) if any(a.inv <= end for a in self._writers.get(m, ()))
-        )
+        possible = self._possible.get(read.number)
+        if possible is None:
+            end, writers = read.completed_ns, self._writers
+            possible = self._possible[read.number] = tuple(
+                m for m in dict.fromkeys(ids) if any(a.inv <= end for a in writers.get(m, ()))
+            )
+        return possible
 
     def _kept(
         self, witness: list[Operation], shown: dict[int, tuple[str, ...]], about: str
@@ -156,6 +160,11 @@ class Recheck:
         ends = {m for ids in shown.values() if ids for m in (ids[0], ids[-1])}
         mates = {m for append in self._writers.get(about, ()) for m in append.ids}
         few = written | ends | mates | {about}
+        seen = {m for ids in shown.values() for m in ids}
+        if len(few) > _SMALL and about in seen:
+            # Of long batches one message each: an order of hundreds is too much to search.
+            of = (self._of(o) for o in witness if o.f == "append")
+            yield ends | {about} | {next((m for m in ids if m in seen), ids[-1]) for ids in of}
         if about and len(few) < len(everything):
             yield few
         if not about or len(few) >= len(everything) or len(everything) <= _SMALL:

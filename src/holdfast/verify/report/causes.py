@@ -224,7 +224,17 @@ _TABLE: Final = (
             "Acknowledge only after the engine has confirmed the commit, in the same call.",
         ),
         names=_LOST,
-        faults=frozenset({"kill", "pause", "crash-at-line"}),
+        faults=frozenset({"kill", "pause", "crash-at-line"}) | _POWER,
+    ),
+    _When(
+        Cause(
+            "The server that answered was replaced by another, or cut off from it: the ack came "
+            "before a replica had the write.",
+            "Wait for replicas before acknowledging (Redis: WAIT; PostgreSQL: "
+            "synchronous_standby_names), and stop writing where none answers.",
+        ),
+        names=_LOST,
+        faults=frozenset({"failover", "switchover", "partition"}),
     ),
     _When(
         Cause(
@@ -245,6 +255,7 @@ _TABLE: Final = (
             "after the engine has confirmed it, and refuse by an error what is not kept.",
         ),
         names=_LOST,
+        calm=True,
     ),
     _When(
         Cause(

@@ -11,7 +11,7 @@ from holdfast.verify.promises import BY_ID
 from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.check_terminal import CLOSING, closing_of
 from holdfast.verify.report.evidence import flat, in_words
-from holdfast.verify.result import ANOMALIES_MAX
+from holdfast.verify.result import ANOMALIES_MAX, LASTING
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
@@ -185,10 +185,11 @@ def _first_of(info: Mapping[str, Any], promise: str, root: Mapping[str, Any]) ->
 
 
 def _size(root: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Faults, operations, messages."""
+    """Faults (one that lasts is one), operations, messages."""
     operations = root["operations"]
     messages = sum(len(one.get("messages") or ()) for one in operations)
-    return len(root.get("faults") or ()), len(operations), messages
+    faults = len(root.get("faults") or ()) or root.get("fault") in LASTING
+    return int(faults), len(operations), messages
 
 
 def _roots(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -50,6 +50,18 @@ _SAYS: Final = {
     "duplicate": "write it twice",
     "resurrected": "bring back what was forgotten",
 }
+
+
+def what_they_did(promise: str, roots: Sequence[Mapping[str, Any]]) -> str:
+    """What crashes did, in words that hold for every one of these findings."""
+    names = sorted({root["name"].replace("rollback", "lost") for root in roots})
+    acked = {"acknowledged (append" in root["because"] for root in roots}
+    known = " or ".join(word for yes, word in _KNOWN.items() if yes in acked)
+    says = _SAYS.get(names[0]) if len(names) == 1 else None
+    return (says or f"break {promise} ({', '.join(names)})").format(known=known)
+
+
+_KNOWN: Final = {True: "acknowledged", False: "shown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +417,7 @@ class Visits:
                 continue
             torn = finding.evidence.get("rewrites", ())
             more = f"; {len(torn)} tear a rewrite: {torn[0]}" if torn else ""
-            name = roots[0]["name"].replace("rollback", "lost")
-            known = "acknowledged" if "acknowledged (append" in roots[0]["because"] else "shown"
-            says = _SAYS.get(name, f"break {finding.promise} ({name})").format(known=known)
+            says = what_they_did(finding.promise, roots)
             yield replace(
                 finding,
                 because=f"{self.words()}; {len(visits)} {says}: {self.these(visits)}{more}",
