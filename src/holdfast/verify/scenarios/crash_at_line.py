@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from holdfast.verify.scenarios.crash_plans import (
     Visit,
     crash_plan,
     steps_again,
+    what_they_did,
     why_stuck,
 )
 from holdfast.verify.workload.client_pool import ClientPool
@@ -44,24 +45,6 @@ STUCK_MAX: Final = 3
 """A store that did not come back so often is not crashed further."""
 NAMED_MAX: Final = 5
 OPS_PER_TASK: Final = 100
-_SAYS: Final = {
-    "torn": "tear a turn",
-    "lost": "lose what was {known}",
-    "duplicate": "write it twice",
-    "resurrected": "bring back what was forgotten",
-}
-
-
-def what_they_did(promise: str, roots: Sequence[Mapping[str, Any]]) -> str:
-    """What crashes did, in words that hold for every one of these findings."""
-    names = sorted({root["name"].replace("rollback", "lost") for root in roots})
-    acked = {"acknowledged (append" in root["because"] for root in roots}
-    known = " or ".join(word for yes, word in _KNOWN.items() if yes in acked)
-    says = _SAYS.get(names[0]) if len(names) == 1 else None
-    return (says or f"break {promise} ({', '.join(names)})").format(known=known)
-
-
-_KNOWN: Final = {True: "acknowledged", False: "shown"}
 
 
 @dataclass(frozen=True, slots=True)

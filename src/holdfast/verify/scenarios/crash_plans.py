@@ -170,3 +170,21 @@ def why_stuck(
         if answer["type"] != "ok":
             return f"{step.f}() failed: {answer['error']}"
     return ""
+
+
+_SAYS: Final = {
+    "torn": "tear a turn",
+    "lost": "lose what was {known}",
+    "duplicate": "write it twice",
+    "resurrected": "bring back what was forgotten",
+}
+_KNOWN: Final = {True: "acknowledged", False: "shown"}
+
+
+def what_they_did(promise: str, roots: Sequence[Mapping[str, Any]]) -> str:
+    """What crashes did, in words that hold for every one of these findings."""
+    names = sorted({root["name"].replace("rollback", "lost") for root in roots})
+    acked = {"acknowledged (append" in root["because"] for root in roots}
+    known = " or ".join(word for yes, word in _KNOWN.items() if yes in acked)
+    says = _SAYS.get(names[0]) if len(names) == 1 else None
+    return (says or f"break {promise} ({', '.join(names)})").format(known=known)
