@@ -12,7 +12,7 @@ from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, Finding, combine
-from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine, crash_at_line
+from holdfast.verify.scenarios import CrashAtLine, EngineAtLine, PowerAtLine, crash_plans
 from tests.verify.check.checking import Notes, tell
 from tests.verify.lines import stores
 
@@ -193,9 +193,9 @@ SHOWN = {"name": "rollback", "because": "'b' was shown by read 1 before read 2 b
 
 
 def test_acknowledged_is_said_of_crashes_only_where_it_holds_for_each() -> None:
-    assert crash_at_line.what_they_did("durable", [ACKED, ACKED]) == "lose what was acknowledged"
-    assert crash_at_line.what_they_did("durable", [SHOWN]) == "lose what was shown"
-    both = crash_at_line.what_they_did("durable", [ACKED, SHOWN])
+    assert crash_plans.what_they_did("durable", [ACKED, ACKED]) == "lose what was acknowledged"
+    assert crash_plans.what_they_did("durable", [SHOWN]) == "lose what was shown"
+    both = crash_plans.what_they_did("durable", [ACKED, SHOWN])
     assert both == "lose what was acknowledged or shown"
     names = [{"name": "window", "because": ""}, {"name": "hole", "because": ""}]
-    assert crash_at_line.what_they_did("snapshot", names) == "break snapshot (hole, window)"
+    assert crash_plans.what_they_did("snapshot", names) == "break snapshot (hole, window)"
