@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.linux import all_processes, environment, read_process
+from holdfast.linux import all_processes, command_line, environment, read_process
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
@@ -78,8 +78,7 @@ def _start(*words: str) -> subprocess.Popen[str]:
 
 
 def _running(mark: str, module: str) -> list[int]:
-    paths = [(pid, Path(f"/proc/{pid}/cmdline")) for pid in _marked(mark)]
-    return [pid for pid, path in paths if path.exists() and module in path.read_text()]
+    return [pid for pid in _marked(mark) if module.encode() in command_line(pid)]
 
 
 def test_what_a_store_started_ends_with_the_check(mark: str, tmp_path: Path):

@@ -154,7 +154,7 @@ class PatroniMember(LocalProcess):
             return True
 
         if not await_true(is_done, SWITCH_TIMEOUT_S, poll_s=0.1):
-            raise FaultNotProven(f"Patroni made no other member primary: {refused}")
+            raise FaultNotProven(f"Patroni made no other member primary: {refused}\n{self.log()}")
 
     def pause(self) -> Evidence:
         """SIGSTOP Patroni and its PostgreSQL."""
