@@ -173,6 +173,12 @@ class PatroniMember(LocalProcess):
             raise FaultNotProven(f"{self.name} did not answer:\n{self.log()}")
         return Evidence("resume", "Patroni answers", {"pids": pids})
 
+    def end_patroni(self) -> None:
+        """SIGKILL Patroni alone; its PostgreSQL goes on, and `start` brings it back."""
+        process = self._running()
+        process.kill()
+        process.wait(ANSWER_TIMEOUT_S)
+
     def pids(self) -> list[int]:
         """Patroni and the PostgreSQL, which is no child of it."""
         roots = [self._process.pid] if self._process is not None else []

@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.errors import EngineFailed
 from holdfast.verify.engines.options import EngineOptions
 from holdfast.verify.engines.process import START_TIMEOUT_S
-from holdfast.verify.engines.topologies.patroni_member import Etcd, PatroniMember
+from holdfast.verify.engines.topologies.patroni_member import Etcd, PatroniMember, takes_lead_back
 from holdfast.verify.engines.topologies.postgres_members import MEMBERS, PostgresTopology
 from holdfast.verify.proof import Evidence, await_true
 
@@ -91,6 +91,13 @@ class PostgresPatroni(PostgresTopology):
     def _cables(self, member: Any) -> list[int]:
         """What sends its log, and Patroni, which then neither renews its lease nor steps down."""
         return [*super()._cables(member), member.pid]
+
+    def _let_pass(self) -> list[int]:
+        # Woken up, an early Patroni may take the lead back: it is started again instead, by `rejoin`.
+        for member in self.members if self._cut and takes_lead_back() else ():
+            if member.pid in self._cut:
+                member.end_patroni()
+        return super()._let_pass()
 
     def _password(self) -> str:
         return self._secret
