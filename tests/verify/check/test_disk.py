@@ -96,6 +96,16 @@ def test_what_a_forget_may_have_removed_was_not_swallowed(
     assert swallowed(told, 5, 20, at_once=False) == ([] if hides else [3])
 
 
+def test_a_retry_of_what_was_written_and_forgotten_before_was_not_swallowed():
+    told = [
+        _asked(1, 1, "append", messages=["m.1"]), _told(1, 2),
+        _asked(2, 3, "forget"), _told(2, 4),
+        _asked(3, 15, "append", messages=["m.1"]), _told(3, 16),
+        _asked(5, 30, "history"), _told(5, 31, messages=[]),
+    ]  # fmt: skip
+    assert swallowed(told, 5, 20, at_once=False) == []
+
+
 def _asked(op: int, time_ns: int, f: str, **fields: Any) -> dict[str, Any]:
     return {"type": "invoke", "op": op, "time_ns": time_ns, "f": f, "session": "s", **fields}
 

@@ -162,14 +162,19 @@ def swallowed(
         if o.get("limit") is None and (end["time_ns"] < ended_ns or not at_once)
     ]
     forgets = [(o, end) for o, end in done if o["f"] == "forget" and not _is(end, "fail")]
+    tried = [o for o, end in done if o["f"] == "append" and not _is(end, "fail")]
 
     def could_show(append: dict[str, Any], acked_ns: int) -> bool:
-        """Whether a whole read began after the ack and ended before any forget began."""
+        """Whether a whole read began after the ack and ended before any forget began.
+
+        A retry is acknowledged too where an earlier attempt had written it, and a forget took that.
+        """
+        first_ns = min(o["time_ns"] for o in tried if o["messages"] == append["messages"])
         began = [
             forget["time_ns"]
             for forget, end in forgets
             if forget["session"] == append["session"]
-            and (not _is(end, "ok") or end["time_ns"] > append["time_ns"])
+            and (not _is(end, "ok") or end["time_ns"] > first_ns)
         ]
         before_ns = min(began, default=NEVER_NS)
         return any(
