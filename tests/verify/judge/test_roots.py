@@ -686,7 +686,13 @@ def test_what_is_gone_is_not_missing_from_a_window_besides() -> None:
     assert named(result.anomalies) == {("lost", "a")}
 
 
-@pytest.mark.parametrize("seed", ["final-48626", "final-107464", "final-87478"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        "final-48626", "final-107464", "final-87478", "after-20831", "after-142931",
+        "after-415975", "after-438585",
+    ],
+)  # fmt: skip
 def test_what_came_back_is_shown_and_no_sentence_calls_it_missing(seed: str) -> None:
     history = meddled(seed)
     result = judge(history)

@@ -314,12 +314,15 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
     if both is None:
         return False
     other, kept, forget = both
-    message, shown = _shown_by(append, other.ids), _shown_by(kept, other.ids, read.ids)
+    lost = next((m for m in append.ids if m in other.ids and m not in read.back), None)
+    left = next((m for m in kept.ids if m in other.ids and m in read.ids), None)
+    if lost is None or left is None:
+        return False  # each shows another part of it
     because = (
-        f"read {other.number} shows {message!r} and {shown!r} while forget {forget.number} may take "
-        f"effect, and read {read.number} shows {shown!r} without {message!r}"
+        f"read {other.number} shows {lost!r} and {left!r} while forget {forget.number} may take "
+        f"effect, and read {read.number} shows {left!r} without {lost!r}"
     )
-    _add_forgotten(facts, missing, found, shown, (other.number, read.number), because)
+    _add_forgotten(facts, missing, found, left, (other.number, read.number), because)
     return True
 
 

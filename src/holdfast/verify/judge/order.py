@@ -64,7 +64,11 @@ def _check_time(
 
 def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found: Findings) -> None:
     sight = facts.known_before(append, newest.inv)
-    a, x = facts.shown_message(append, read), facts.shown_message(newest, read)
+    known_by = append.ids if sight is None else sight.ids
+    a = next((m for m in reversed(append.ids) if m in read.ids and m in known_by), None)
+    if a is None:
+        return  # each shows another part of it
+    x = facts.shown_message(newest, read)
     if sight is None:
         number, known = append.number, f"append {append.number} of {a!r} was ended by a fault"
     else:
