@@ -72,6 +72,8 @@ class ExpiryAtLine(CrashAtLine):
         left = _shown_now(visits, there)
         clients.stop()
         stuck = [one for one in visits.findings() if one.verdict is Verdict.BROKEN]
+        if not (there or stuck or clients.trouble):
+            return Outcome(left_out="no crash left a session whose time could pass")
         return Outcome([self._finding(clients, visits, there, left), *stuck], hung=clients.hung)
 
     def _finding(

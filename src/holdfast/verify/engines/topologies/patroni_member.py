@@ -63,8 +63,8 @@ def need_program(name: str) -> str:
 def takes_lead_back() -> bool:
     """Whether a member that slept past its lease may take the lead from who was promoted since.
 
-    Until 3.0.3 Patroni then wrote its name into etcd over any other, and what the new primary
-    had acknowledged was thrown away. Of 3.0.4 we have read that it compares first.
+    Patroni 3.0.2 then writes its name into etcd over any other, by its source, and what the new
+    primary had acknowledged is thrown away. 3.0.4 compares first; 3.0.3 was not looked at.
     """
     words = [need_program("patroni"), "--version"]
     said = subprocess.check_output(words, text=True, timeout=ANSWER_TIMEOUT_S)  # noqa: S603 - ours

@@ -26,8 +26,7 @@ DOWN_AFTER_MS: Final = 500
 FAILOVER_TIMEOUT_MS: Final = 1500
 """Sentinels try again, and allow the next failover, after twice as long."""
 APART_MS: Final = 350
-"""So much longer each waits than the one before. With the same patience all three ask for votes at the
-same moment, each votes for itself, and on a busy machine that went on for half a minute."""
+"""So much longer each waits than the one before, so that they do not ask for votes at the same moment."""
 PERIODS_MS: Final = {
     # A sentinel connects to a new primary once in a ping period: with its usual second it would call
     # that primary down before it has asked it anything.
