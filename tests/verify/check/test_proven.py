@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.verify.lines import Point
 from holdfast.verify.scenarios import CrashAtLine, ScenarioContext
 from holdfast.verify.scenarios.crash_at_line import OPS_PER_TASK, Strike, Visits
 from holdfast.verify.scenarios.crash_plans import Visit, crash_plan
-from holdfast.verify.scenarios.outage import GONE, Outages, false_answers
+from holdfast.verify.scenarios.outage import ENOUGH, GONE, Outages, false_answers, met_by
 from holdfast.verify.scenarios.recall import RecallAfterKill
 from holdfast.verify.spec import TargetSpec
 from holdfast.verify.suite import judging
@@ -52,6 +53,24 @@ def test_an_error_met_while_the_fault_was_being_caused_is_the_faults(
     monkeypatch.setattr(clients, "raw_events", lambda: [error, {**error, "op": 2, "time_ns": 12}])
     (said,) = Outages("x", spans=[(10, 20)], struck_ns=5, silent=GONE).findings(clients)
     assert (said.verdict, said.evidence["errors"]) == (Verdict.KEPT, 2)
+
+
+def test_what_clients_do_while_a_fault_is_being_caused_is_not_what_they_do_under_it():
+    quick, slow = (cast("Any", SimpleNamespace(name=n, ended=0, error_kinds=set())) for n in "qs")
+    met = met_by([quick, slow])
+    quick.ended = slow.ended = ENOUGH + 1  # a disk that takes long to be filled
+    quick.error_kinds.add("ENOSPC")
+    assert met() is None
+    slow.error_kinds.add("ENOSPC")
+    assert met() is True
+
+
+def test_a_client_that_does_enough_under_a_fault_without_an_error_notices_none():
+    deaf = cast("Any", SimpleNamespace(name="deaf", ended=0, error_kinds=set()))
+    met = met_by([deaf])
+    assert met() is None
+    deaf.ended = ENOUGH + 1
+    assert met() is False
 
 
 @pytest.mark.parametrize(
