@@ -193,7 +193,7 @@ def test_a_role_that_may_not_change_the_schema_holds_nobody_up(
         begun_s = time.monotonic()
         with pytest.raises(Refused, match="may not create them"):
             holdfast.connect(postgres_engine.role_url("app"))
-        assert time.monotonic() - begun_s < 1, "it waited for locks that it has no use for"
+        assert time.monotonic() - begun_s < 20, "it waited 60 s for locks that it has no use for"
 
 
 def test_an_owner_without_superuser_rights_brings_a_schema_of_any_name_up_to_date(
