@@ -49,6 +49,27 @@ def test_another_member_takes_the_place_of_a_dead_primary_and_nothing_stays_behi
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)  # noqa: PTH110
 
 
+def test_a_replica_that_is_still_being_sent_the_data_is_connected_and_not_in_step(
+    redis_engine_factory: EngineFactory,
+) -> None:
+    engine = redis_engine_factory(topology="sentinel")
+    primary = engine.primary()
+    assert primary.followers() == 2
+    replica = next(one for one in engine.members if one is not primary)
+    primary.call("CONFIG", "SET", "repl-diskless-sync-delay", "600")
+    primary.call("CONFIG", "SET", "repl-backlog-size", "16384")
+    replica.kill()
+    primary.call("SET", "more than the backlog holds", "x" * 100_000)
+    replica.follows = primary
+    replica.start()
+    assert await_true(lambda: primary.replication()["connected_slaves"] == "2", 60)
+    assert primary.followers() == 1
+    assert "the primary misses a replica" in list(engine._missing())
+    primary.call("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+    engine.rejoin()
+    assert primary.followers() == 2
+
+
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_a_primary_that_is_cut_off_is_replaced_and_follows_after_it_healed(
     redis_engine_factory: EngineFactory, topology: str

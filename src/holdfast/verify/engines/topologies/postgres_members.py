@@ -188,7 +188,7 @@ class PostgresTopology(Block):
     def heal(self) -> Evidence:
         """Let bytes pass again, those that were held first."""
         pids = self._let_pass()
-        if any(map(_stands_still, pids)):
+        if not await_true(lambda: not any(map(_stands_still, pids)), ANSWER_TIMEOUT_S):
             raise FaultNotProven(f"heal: of {pids} some still stand")
         return Evidence("heal", f"{len(pids)} processes go on", {"pids": pids})
 
@@ -229,4 +229,5 @@ def _number(value: str | None) -> int:
 
 
 def _stands_still(pid: int) -> bool:
-    return not is_gone(pid) and thread_states(pid) <= {"T", "t"}
+    states = thread_states(pid)  # of one that ends in this moment, none
+    return bool(states) and states <= {"T", "t"}

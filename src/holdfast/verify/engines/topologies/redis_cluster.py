@@ -144,9 +144,9 @@ class RedisReplicatedCluster(RedisTopology):
             if info["cluster_state"] != "ok":
                 yield f"{member.port} says that the cluster is not whole"
         yield from lagging(self.members)
-        replicas = sum(not one.is_primary() for one in self.members)
+        replicas = sum(one.followers() for one in self.members)
         if replicas < len(self.members) - NODES:
-            yield f"there are {replicas} replicas"
+            yield f"{replicas} replicas are in step"
         flags = [line.split()[2] for one in self.members for line in _nodes(one)]
         if any("fail" in flag or "handshake" in flag for flag in flags):
             yield "a member is called failing by another"

@@ -52,6 +52,10 @@ class RedisMember(RedisEngine):
         """What it says of its role now; `OSError` where it does not answer."""
         return self.info("replication")
 
+    def followers(self) -> int:
+        """How many replicas it calls in step; one that is still being sent the data is connected, too."""
+        return sum(",state=online," in word for word in self.replication().values())
+
     def is_primary(self) -> bool:
         """Whether it says so itself."""
         return self.pid is not None and self.replication()["role"] == "master"

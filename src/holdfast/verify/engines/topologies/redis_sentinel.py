@@ -170,7 +170,7 @@ class RedisSentinel(RedisTopology):
             return
         yield from lagging(self.members)
         wanted = len(self.members) - 1
-        if int(named.replication()["connected_slaves"]) < wanted:
+        if named.followers() < wanted:
             yield "the primary misses a replica"
         views = self._views()
         if len(views) < len(self.sentinels):

@@ -1,0 +1,84 @@
+"""A finding becomes a test that fails on the broken store each time, and passes on the sound one.
+
+Goes on where the last run stopped (`.cache/reproduced`).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.plugins import WITHOUT_OTHERS
+
+ROOT = Path(__file__).parents[2]
+DONE = ROOT / ".cache" / "reproduced"
+SOUND = {"sqlite": "stores:sound", "redis": "stores:sound_redis"}
+TWINS = {
+    "stores:lost_update": "sqlite",
+    "stores:torn_batch": "sqlite",
+    "stores:ack_before_write": "sqlite",
+    "stores:never_syncs": "sqlite",
+    "stores:lossy": "sqlite",
+    "stores:resurrects": "sqlite",
+    "stores:forgets_by_prefix": "sqlite",
+    "stores:oldest_first": "sqlite",
+    "content_stores:truncates": "sqlite",
+    "stores:swallows": "redis",
+    "stores:never_reconnects": "redis",
+    "stores:hides_all": "redis",
+}
+TIMES = 5
+COMMAND_S = 600
+
+
+def _run(command: str, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name(command)), *map(str, words)],
+        cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S,
+    )  # fmt: skip
+
+
+def _ends(file: Path) -> list[int]:
+    words = ("-q", *WITHOUT_OTHERS, "-p", "no:cacheprovider", file)
+    return [_run("pytest", *words).returncode for _ in range(TIMES)]
+
+
+def _reproduced(name: str, folder: Path) -> str:
+    """What is wrong with the test that this twin is made into; nothing, if it does what it is for."""
+    engine, target = TWINS[name], f"tests.verify.check.{name}"
+    result, test = folder / "result.json", folder / "test_it.py"
+    checked = _run(
+        "holdfast", "check", target, "--engine", engine, "--json", result, "--shrink", "0"
+    )
+    made = _run("holdfast", "reproduce", result, "--out", test, "--shrink", "300")
+    if made.returncode != 0:
+        return f"{name}: {made.stderr[-500:]}{checked.stderr[-500:]}"
+    broken = _ends(test)
+    text = test.read_text("utf-8")
+    test.write_text(text.replace(target, f"tests.verify.check.{SOUND[engine]}"), "utf-8")
+    sound = _ends(test)
+    print(name, broken, sound, flush=True)
+    return "" if (set(broken), set(sound)) == ({1}, {0}) else f"{name}: {broken}, {sound}\n{text}"
+
+
+@pytest.mark.timeout(0)
+def test_twelve_findings_become_tests_that_never_fail_by_luck(time_s: float, tmp_path: Path):
+    deadline = time.monotonic() + time_s
+    DONE.mkdir(parents=True, exist_ok=True)
+    left = [name for name in TWINS if not (DONE / name).exists()] or list(TWINS)
+    wrong = []
+    for name in left:
+        if time.monotonic() > deadline:
+            break
+        folder = tmp_path / name
+        folder.mkdir()
+        words = _reproduced(name, folder)
+        if words:
+            wrong.append(words)
+        else:
+            (DONE / name).touch()
+    assert not wrong, "\n".join(wrong)
