@@ -30,6 +30,7 @@ NAMES = "synchronous_standby_names"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with start_engine("postgres", topology="standby") as topology:
+        holdfast.connect(topology.url).close()  # its tables, on every member
         yield topology
 
 
