@@ -31,7 +31,7 @@ def story(anomaly: Mapping[str, Any]) -> str:
     operations = sorted(anomaly.get("operations") or (), key=lambda one: one["invoked_ns"])
     if not operations:
         return ""
-    names = _Names()
+    names = _Names(anomaly.get("message"))
     last_ns = operations[-1]["invoked_ns"]
     events = [(one["invoked_ns"], _words(one, names), one) for one in operations]
     events += [
@@ -62,7 +62,8 @@ def _counted(events: list[_Event]) -> Iterator[_Event]:
 class _Names:
     """Letters for clients, and names for the messages that they appended."""
 
-    def __init__(self) -> None:
+    def __init__(self, about: str | None) -> None:
+        self._about = about
         self._clients: dict[str, str] = {}
         self._messages: dict[str, str] = {}
         self._count: dict[str, int] = {}
@@ -78,13 +79,16 @@ class _Names:
         return self._messages.setdefault(message, f"{client.lower()}{number}")
 
     def shown(self, messages: list[str]) -> str:
-        """Those of a read that have a name; a run of others is one `…`."""
+        """Those of a read that have a name; a run of others is one `…`. Then what is missed, if any is."""
         found: list[str] = []
         for message in messages:
             name = self._messages.get(message, _REST)
             if name != _REST or found[-1:] != [_REST]:
                 found.append(name)
-        return " ".join(found)
+        lacks = self._messages.get(self._about or "")
+        return f"[{' '.join(found)}]" + (
+            f" without {lacks}" if lacks and found and lacks not in found else ""
+        )
 
 
 def _words(one: Mapping[str, Any], names: _Names) -> str:
@@ -95,6 +99,6 @@ def _words(one: Mapping[str, Any], names: _Names) -> str:
         return f"{client} {one['f']}s {said}{end}"
     if one["f"] == "history":
         limit = "" if one.get("limit") is None else f" the newest {one['limit']}:"
-        shown = "nothing" if messages is None else f"[{names.shown(messages)}]"
+        shown = "nothing" if messages is None else names.shown(messages)
         return f"{client} reads{limit} {shown}{end}"
     return f"{client} {one['f']}s{end}"

@@ -111,7 +111,7 @@ def test_the_first_screen_shows_the_root_that_takes_the_least_to_see():
     result["promises"]["durable"]["anomalies"] += [unclear]
     first = view.page(result)["first"]
     assert (first["promise"], first["because"]) == ("durable", few["because"])
-    assert first["story"] == "A appends a0 a1 · SIGKILL · B reads […]"
+    assert first["story"] == "A appends a0 a1 · SIGKILL · B reads […] without a0"
     result["promises"]["fresh"]["anomalies"].append(calm)
     first = view.page(result)["first"]
     assert first["because"] == "it happens without a fault"

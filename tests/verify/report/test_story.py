@@ -73,3 +73,9 @@ def test_a_story_tells_what_happened(
     operations: list[dict[str, Any]], faults: list[dict[str, Any]], expected: str
 ):
     assert story({"operations": operations, "faults": faults}) == expected
+
+
+def test_what_a_read_lacks_is_named():
+    operations = [_append("c1", 10, 20, "x.0", "x.1"), _read("c2", 50, "y", "x.1", limit=2)]
+    told = story({"operations": operations, "message": "x.0"})
+    assert told == "A appends a0 a1 · B reads the newest 2: [… a1] without a0"
