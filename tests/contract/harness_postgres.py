@@ -19,9 +19,9 @@ _numbers = itertools.count(1)
 
 
 @functools.cache
-def engine(*, pgvector: bool = False) -> Engine:
-    """Started for the first test that needs it, ended with the run."""
-    started = start("postgres") if pgvector else start_engine("postgres")
+def engine(version: str | None = None) -> Engine:
+    """Started for the first test that needs it, ended with the run. None: that of the system."""
+    started = start_engine("postgres") if version is None else start("postgres", version)
     atexit.register(started.close)
     return started
 
@@ -31,10 +31,10 @@ class PostgresHarness:
 
     level = Durability.DISK
     scrubs = False
-    pgvector = False
+    version: str | None = None
 
     def __init__(self, _folder: Path) -> None:
-        self.engine = engine(pgvector=self.pgvector)
+        self.engine = engine(self.version)
         self.schema = f"contract_{os.getpid()}_{next(_numbers)}"
         self.url = f"{self.engine.url}?schema={self.schema}"
 
@@ -63,10 +63,28 @@ class PostgresHarness:
         return statement.format(self.schema, where).encode()
 
 
+class Postgres14Harness(PostgresHarness):
+    """The oldest that is supported."""
+
+    version = "14"
+
+
+class Postgres16Harness(PostgresHarness):
+    """As any other."""
+
+    version = "16"
+
+
+class Postgres17Harness(PostgresHarness):
+    """As any other."""
+
+    version = "17"
+
+
 class PgvectorHarness(PostgresHarness):
     """A server that has pgvector."""
 
-    pgvector = True
+    version = ""
 
     def compared_by_engine(self, scope: str) -> int:
         """How many vectors of messages and memories of a scope the server has to compare."""
