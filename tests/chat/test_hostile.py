@@ -200,6 +200,31 @@ async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.
             writer.close()
 
 
+@pytest.mark.parametrize("name", ["other", "holdfast_person"])
+def test_a_cookie_is_read_in_a_time_that_its_length_bounds(tmp_path, name: str):
+    """Anybody may send one, and while it is read nobody else is answered."""
+    url = SecretUrl(f"sqlite:///{tmp_path}/m.db")
+    link = Link(ChatOptions(url, "chat", holdfast.Durability.DISK))
+    app = build(link, Companion(), Setting(Access("t" * 16), None))
+    token = new_token()
+    quoted = "\\x" * 20_000  # neither a quote nor a code
+
+    async def work() -> tuple[str, float]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            own = f"a=1; holdfast_person={token}; holdfast_pass={Access('t' * 16).pass_for('t' * 16)}"
+            await http.get("/", headers={"Cookie": own})  # what the first request alone has to do
+            begun_s = time.process_time()
+            page = await http.get("/", headers={"Cookie": f'{own}; {name}="{quoted}"'})
+            took_s = time.process_time() - begun_s
+        await link.close()
+        return str(page.headers.get_list("set-cookie")), took_s
+
+    said, took_s = asyncio.run(work())
+    assert token in said, "our own is found among others"
+    assert took_s < 0.5
+
+
 @pytest.mark.parametrize("path", ["conversations/conversation-1/messages", f"load/{KEY}"])
 def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, monkeypatch):
     monkeypatch.setattr(bounds, "BODY_TIMEOUT_S", 0.5)
