@@ -121,7 +121,7 @@ def test_public_names_are_these_and_no_others():
     assert all(hasattr(holdfast, name) for name in PUBLIC)
 
 
-BACKENDS_SHARE = {"group_commit", "loops", "queries", "slots", "writes"}
+BACKENDS_SHARE = {"answers", "group_commit", "loops", "queries", "slots", "writes"}
 JUDGE_MAY = ("holdfast.verify.judge", "holdfast.verify.history", "holdfast.verify.promises",
              "holdfast.model", "holdfast.errors")  # fmt: skip
 REPORT_MAY = ("holdfast.verify.report", "holdfast.verify.result", "holdfast.verify.promises",

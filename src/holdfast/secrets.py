@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import Final
+
+_NAMED: Final = re.compile(r"((?:pass|pwd|secret|token)\w*\s*=).*", re.IGNORECASE | re.DOTALL)
+"""A password by its name, as in `host=h password=p`; where it ends is not known."""
 
 
 class SecretUrl:
@@ -26,9 +31,9 @@ class SecretUrl:
         scheme, mark, rest = self._text.partition("://")
         if not mark:  # no URL, or one that is written wrong
             _, at, place = self._text.rpartition("@")
-            return f"…@{place}" if at else self._text
+            return _NAMED.sub(r"\1…", f"…@{place}" if at else self._text)
         if scheme in ("sqlite", "chroma") and rest.startswith("/"):  # a file's name may hold an @
-            return self._text
+            return _NAMED.sub(r"\1…", self._text)
         place = rest.partition("?")[0].partition("#")[0].rpartition("@")[2]
         return f"{scheme}{mark}{place}"
 
@@ -46,7 +51,7 @@ def without_passwords(words: str, given: Sequence[str]) -> str:
     """Words that may quote the arguments of a command: what looks like a URL loses its password."""
     for one in given:
         text = one.partition("=")[2] if one.startswith("-") else one
-        if ":" in text:
+        if ":" in text or _NAMED.search(text):
             for quoted in (text, repr(text)[1:-1], str(PurePath(text))):  # as files are named
                 words = words.replace(quoted, str(SecretUrl(text)))
     return words

@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 import holdfast
-from holdfast.chat import bounds, panel
+from holdfast.chat import begun, bounds, panel
 from holdfast.chat.answers import Companion
 from holdfast.chat.app import Setting, build
 from holdfast.chat.connections import bounded
@@ -29,6 +29,7 @@ from holdfast.chat.request_guard import address_of
 from holdfast.chat.turns import Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict
+from holdfast.model import Message
 from holdfast.secrets import SecretUrl
 from tests.chat.hostile import HOSTILE, attack
 from tests.chat.people import Client
@@ -200,6 +201,33 @@ async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.
             writer.close()
 
 
+@pytest.mark.parametrize("name", ["other", "holdfast_person"])
+def test_a_cookie_is_read_in_a_time_that_its_length_bounds(tmp_path, name: str):
+    """Anybody may send one, and while it is read nobody else is answered."""
+    url = SecretUrl(f"sqlite:///{tmp_path}/m.db")
+    link = Link(ChatOptions(url, "chat", holdfast.Durability.DISK))
+    app = build(link, Companion(), Setting(Access("t" * 16), None))
+    token = new_token()
+    quoted = "\\x" * 20_000  # neither a quote nor a code
+
+    async def work() -> tuple[str, float]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            own = (
+                f"a=1; holdfast_person={token}; holdfast_pass={Access('t' * 16).pass_for('t' * 16)}"
+            )
+            await http.get("/", headers={"Cookie": own})  # what the first request alone has to do
+            begun_s = time.process_time()
+            page = await http.get("/", headers={"Cookie": f'{own}; {name}="{quoted}"'})
+            took_s = time.process_time() - begun_s
+        await link.close()
+        return str(page.headers.get_list("set-cookie")), took_s
+
+    said, took_s = asyncio.run(work())
+    assert token in said, "our own is found among others"
+    assert took_s < 0.5
+
+
 @pytest.mark.parametrize("path", ["conversations/conversation-1/messages", f"load/{KEY}"])
 def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, monkeypatch):
     monkeypatch.setattr(bounds, "BODY_TIMEOUT_S", 0.5)
@@ -355,6 +383,30 @@ def test_a_conversation_that_repeats_what_is_forgotten_is_named(tmp_path):
             assert gone.quoted_in == ("conversation-2",), "where it was said"
             await panel.forget_all(store, person)
             assert (await panel.forget_all(store, person)).quoted_in == ()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("by", ["conversation", "memory"])
+def test_what_was_heard_of_an_answer_is_forgotten_with_what_it_may_repeat(
+    tmp_path, monkeypatch, by: str
+):
+    monkeypatch.setattr(bounds, "SESSIONS_MAX", 2)
+    person = Person.of(new_token())
+
+    async def work() -> None:
+        async with await chat_store(tmp_path) as store:
+            turns = Turns(Companion())
+            await turn(turns, store, person, "My dog is called Rex", "conversation-1", KEY)
+            others = [f"conversation-{number}" for number in range(2, 8)]
+            for name in others:
+                await store.rewrite(person.begun(name), Message("assistant", "It is called Re"))
+            [memory] = await store.memories(person.memories)
+            if by == "conversation":
+                await panel.forget_conversation(store, person, "conversation-1")
+            else:
+                await panel.forget_memory(store, person, memory.seq or 0)
+            assert [name for name in others if await begun.interrupted(store, person, name)] == []
 
     asyncio.run(work())
 

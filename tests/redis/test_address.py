@@ -81,6 +81,7 @@ def test_nobody_at_the_port_is_definite(api: Any):
         "redis://:s3cret@h?colour=red", "redis://:s3cret@h?durability=replica",
         "redis://:s3cret@h?reply_timeout_s=0", "redis://:s3cret@h?connections_max=0",
         "redis+sentinel://:s3cret@h:26379", "redis://:s3cret@h?reply_timeout_s=soon",
+        "redis://:s3cret@h?db=3&db=5",
     ],
 )  # fmt: skip
 def test_a_url_that_makes_no_sense_is_refused_without_repeating_it(url: str):

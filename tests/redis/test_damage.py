@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast import Damaged, SessionState, StoredDataError
+from holdfast import Damaged, EngineFull, SessionState, StoredDataError
 from holdfast.cli import main
+from holdfast.verify.engines.drivers import redis_client
 from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import RedisHarness
 
@@ -78,6 +79,66 @@ def test_an_export_has_every_session_that_can_be_read_and_names_the_others(
 def test_a_listing_shows_what_it_cannot_look_into(harness: RedisHarness, store: Any):
     damage(harness)
     assert store.sessions() == ["a", "b", "c", "d"]
+
+
+HEADS = {
+    "state": ("", "lixe", "never"),
+    "last": ("", "abc", "-1", "nan", "1e400", "2.5", "4294967296"),
+    "floor": ("abc", "-1", "nan", "4"),
+    "bytes": ("abc", "-1", "inf"),
+    "ttl": ("", "nan", "-5"),
+    "exp": ("", "nan", "99999999999999999999"),
+}
+
+
+def test_a_head_that_nobody_wrote_is_said_and_nothing_is_dropped_for_it(
+    harness: RedisHarness, store: Any
+):
+    for field, values in HEADS.items():
+        for value in values:
+            before = harness.engine.call("HGET", "hf:{default.b}:head", field)
+            harness.engine.call("HSET", "hf:{default.b}:head", field, value)
+            for work in (
+                lambda: store.history("b"),
+                lambda: store.history("b", after=0),
+                lambda: store.stat("b"),
+                lambda: store.append("b", say("four")),
+                lambda: store.rewrite("b", say("four")),
+            ):
+                with pytest.raises(Damaged):
+                    work()
+            assert isinstance(read_all(store)[1], Damaged)
+            assert store.sessions() == ["a", "b", "c", "d"]
+            if before is None:
+                harness.engine.call("HDEL", "hf:{default.b}:head", field)
+            else:
+                harness.engine.call("HSET", "hf:{default.b}:head", field, before)
+            assert texts(store.history("b")) == ["one", "two", "three"], (field, value)
+
+
+@pytest.mark.parametrize("last", ["abc", "3"])
+def test_what_is_damaged_can_be_forgotten_and_gives_no_number_twice(
+    harness: RedisHarness, store: Any, last: str
+):
+    harness.engine.call("HSET", "hf:{default.b}:head", "state", "lixe", "last", last)
+    store.forget("b")
+    assert store.history("b").state is SessionState.FORGOTTEN
+    assert harness.engine.call("EXISTS", "hf:{default.b}:log") == 0
+    if last == "3":
+        assert store.append("b", say("four")).first == 4
+    else:  # nobody knows which numbers it gave
+        with pytest.raises(EngineFull):
+            store.append("b", say("four"))
+
+
+def test_a_used_key_that_nobody_wrote_is_said(harness: RedisHarness, store: Any):
+    store.append("b", say("four"), key="k")
+    with redis_client(harness.url, decode=False) as client:
+        [digest] = client.hkeys("hf:{default.b}:keys")
+        client.hset("hf:{default.b}:keys", digest, "junk")
+    with pytest.raises(Damaged):
+        store.append("b", say("four"), key="k")
+    assert isinstance(read_all(store)[1], Damaged)
 
 
 @pytest.mark.usefixtures("store")

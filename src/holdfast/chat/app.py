@@ -24,7 +24,7 @@ from holdfast.chat.answers import Answerer
 from holdfast.chat.control import Control
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
-from holdfast.chat.request_guard import Guard, Limits, address_of
+from holdfast.chat.request_guard import PASS, PERSON, Guard, Limits, address_of
 from holdfast.chat.turns import Saved, Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import (
@@ -37,8 +37,6 @@ from holdfast.errors import (
 )
 
 STATIC: Final = Path(__file__).with_name("static")
-PERSON: Final = "holdfast_person"
-PASS: Final = "holdfast_pass"  # noqa: S105 - the name of a cookie
 YEAR_S: Final = 365 * 24 * 3600
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     code: {"model": shapes.Problem} for code in (401, 413, 422, 429, 503)

@@ -128,7 +128,8 @@ async def forget_conversation(store: AsyncStore, person: Person, conversation: s
         if one.seq and memory_of(one).conversation == conversation:
             gone = gone.plus(await store.forget_memory(person.memories, one.seq))
             mine.append(one)
-    for erased in await begun.erase(store, person, conversation):
+    # Any of them may repeat a memory.
+    for erased in await begun.erase(store, person, None if mine else conversation):
         gone = gone.plus(erased)
     gone = gone.plus(await store.forget(session), conversations=1)
     return gone.quoted(await _quoting(store, person, mine))
@@ -138,7 +139,8 @@ async def forget_memory(store: AsyncStore, person: Person, number: int) -> Gone:
     """One memory; what it comes from stays, and is named."""
     page = await store.memories(person.memories, after=number - 1, before=number + 1)
     gone = Gone().plus(await store.forget_memory(person.memories, number))
-    await begun.erase(store, person)  # any of them may repeat it
+    for erased in await begun.erase(store, person):  # any of them may repeat it
+        gone = replace(gone, scrubbed=gone.scrubbed and erased.scrubbed)
     sources = [
         one.conversation
         for one in map(memory_of, page)

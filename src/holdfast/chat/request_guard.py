@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import json
 import logging
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -36,6 +37,9 @@ HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin",
     b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
+PERSON: Final = "holdfast_person"
+PASS: Final = "holdfast_pass"  # noqa: S105 - the name of a cookie
+_OWN_COOKIE: Final = re.compile(rb"(?:%b|%b)=[\w-]{1,100}" % (PERSON.encode(), PASS.encode()))
 log: Final = logging.getLogger("holdfast.chat")
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -57,6 +61,10 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["headers"] = [
+            (name, _own_cookies(value) if name == b"cookie" else value)
+            for name, value in scope["headers"]
+        ]
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -98,6 +106,12 @@ class Guard:
         if "origin" in headers and origin != host:
             return 403, "another site may not write here"
         return None
+
+
+def _own_cookies(given: bytes) -> bytes:
+    """Ours among the cookies: Python before 3.11.10 unquotes any other in the square of its length."""
+    parts = (part.strip() for part in given.split(b";"))
+    return b"; ".join(part for part in parts if _OWN_COOKIE.fullmatch(part))
 
 
 def _digits(text: str | None) -> str:

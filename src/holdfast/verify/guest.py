@@ -20,7 +20,7 @@ from holdfast.verify.engines.url_place import Place, is_permitted, refusal
 from holdfast.verify.rundir import RunDir
 
 FILES: Final = ("sqlite", "chroma")
-OURS: Final = ("schema", "pool_max", "pool_timeout_s", "reply_timeout_s")
+OURS: Final = ("schema", "pool_max", "pool_timeout_s", "reply_timeout_s", "failover_timeout_s")
 """What a store of ours knows in the URL of a PostgreSQL, and its driver does not."""
 REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 

@@ -116,6 +116,51 @@ def test_a_dump_does_not_fill_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert "the dump cannot be run" in done.output
 
 
+def test_what_a_dump_answers_does_not_fill_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A driver keeps an answer whole, in the process that looks: a line of a dump makes any size."""
+    monkeypatch.setattr(work, "OWN_BYTES_MAX", 50 << 20, raising=False)
+    monkeypatch.setattr(work, "VERIFY_S", 100.0)
+    folder = copy_of("postgres-15", tmp_path)
+    large = b"SELECT repeat('x', 1000000) FROM generate_series(1, 150); SELECT pg_sleep(90);"
+    put(folder, "dump.sql.xz", lzma.compress(unpacked(folder, "dump.sql") + large))
+    begin_s = time.monotonic()
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "the dump cannot be run" in done.output
+    assert time.monotonic() - begin_s < 80, "the dump sleeps for longer"
+
+
+@pytest.mark.parametrize("state", ["lixe", ""])
+def test_a_dump_whose_sessions_are_none_ends_in_words(tmp_path: Path, state: str):
+    folder = copy_of("postgres-15-schema-8", tmp_path)
+    dump = unpacked(folder, "dump.sql")
+    tail = (
+        "DO $$ DECLARE c text; BEGIN FOR c IN SELECT conname FROM pg_constraint WHERE contype = 'c' "
+        "AND conrelid = 'holdfast.sessions'::regclass LOOP EXECUTE "
+        "format('ALTER TABLE holdfast.sessions DROP CONSTRAINT %I', c); END LOOP; END $$; "
+        f"UPDATE holdfast.sessions SET state = '{state}';"
+    )
+    put(folder, "dump.sql.xz", lzma.compress(dump + tail.encode()))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+    assert "cannot be read: Damaged" in done.output
+
+
+def test_a_dump_whose_functions_answer_nothing_ends_in_words(tmp_path: Path):
+    folder = copy_of("postgres-15-schema-8", tmp_path)
+    mute = r"""
+        DO $$ DECLARE f record; BEGIN FOR f IN
+            SELECT oid, pg_get_functiondef(oid) AS text FROM pg_proc
+            WHERE pronamespace = 'holdfast'::regnamespace AND proretset AND prokind = 'f'
+        LOOP EXECUTE regexp_replace(f.text, 'AS \$function\$.*', 'AS $x$ BEGIN RETURN; END $x$'); END LOOP;
+        END $$;"""
+    put(folder, "dump.sql.xz", lzma.compress(unpacked(folder, "dump.sql") + mute.encode()))
+    done = verify(folder)
+    assert done.exit_code == 1, done.output
+
+
 def commands(*lines: str) -> bytes:
     """Commands as an append-only file has them."""
     words = [line.split() for line in lines]

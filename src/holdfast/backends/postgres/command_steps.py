@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from holdfast.backends.answers import understood
 from holdfast.backends.postgres import statements as answers
 from holdfast.backends.postgres.asks import REST_S, Ask, Rest, Steps, ask
 from holdfast.backends.postgres.errors import BACKEND, NoLongerKept
@@ -279,7 +280,7 @@ class CommandSteps:
         else:
             of_entries, reply = ENTRIES[type(command)]
             rows = yield from ask(PRIMARY, of_entries(self._entries, command))
-        result: R = reply(rows)
+        result: R = understood(BACKEND, reply, rows)
         yield from self._mark_expired(command, result)
         return result
 
@@ -312,7 +313,7 @@ class CommandSteps:
         statement = self._statements.read(command)
         rows = yield from ask(PRIMARY, statement)
         self._replicas.check_timeline(command.token, statement.timeline)
-        return answers.page(command, rows)
+        return understood(BACKEND, answers.page, command, rows)
 
     def _read_at(self, command: Read, server: int, token: str) -> Steps[Slice | None]:
         give_up_s = time.monotonic() + self._replicas.wait_s
@@ -330,7 +331,7 @@ class CommandSteps:
             return None
         if rows[0][1] in {b"expiring", b"unfit"}:
             return None
-        return answers.page(command, rows)
+        return understood(BACKEND, answers.page, command, rows)
 
     def _after_write(self, statement: Statement, replies: Sequence[Written]) -> Steps[None]:
         """The write is done: see that a standby has it, where that is required or to be said.

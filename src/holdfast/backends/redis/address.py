@@ -130,7 +130,10 @@ def _server(host: str, default: int) -> Server:
 def _options(url: SplitResult) -> dict[str, Any]:
     found: dict[str, Any] = {}
     tls: list[tuple[str, str]] = []
-    for name, value in parse_qsl(url.query, keep_blank_values=True):
+    pairs = parse_qsl(url.query, keep_blank_values=True)
+    if len(dict(pairs)) < len(pairs):  # who looks whether it is for tests may go by the other one
+        raise UsageError("the URL names an option twice")
+    for name, value in pairs:
         if name in TLS_OPTIONS:
             tls.append((name, value))
         elif name in SECONDS:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from holdfast.backends.answers import understood
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.cleaning import clean
 from holdfast.backends.redis.driver import Link, Rest, Shut, Steps, talk
@@ -339,7 +340,7 @@ class Engine:
 
 def _settle(statement: Statement, reply: Any, durability: Durability) -> None:
     try:
-        statement.settle(statement.parse(reply, durability))
+        statement.settle(understood(BACKEND, statement.parse, reply, durability))
     except HoldfastError as error:
         error.operation = error.operation or statement.operation
         statement.settle(error=error)

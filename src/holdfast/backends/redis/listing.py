@@ -148,6 +148,6 @@ class Listing:
 
 
 def _state(reply: Any) -> str:
-    """What was written by a later release cannot be looked into, but it is there."""
+    """What was damaged, or written by a later release, cannot be looked into, but it is there."""
     state: str = reply[0].decode()
-    return SessionState.LIVE if state == "newer" else state
+    return SessionState.LIVE if state in {"newer", "damaged"} else state

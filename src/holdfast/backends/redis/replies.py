@@ -49,6 +49,12 @@ def _trouble(reply: Any) -> HoldfastError | None:
             "some, or another program took them. Nothing was changed. forget() makes it usable again",
             backend=BACKEND,
         )
+    if reply[0] == b"damaged":
+        return Damaged(
+            "what the engine keeps of the session is not what was written: another program changed it. "
+            "Nothing was changed. forget() erases it",
+            backend=BACKEND,
+        )
     if reply[0] == b"lost":
         return Damaged(
             "the index of the session has lost its vectors. Nothing was changed. It is rebuilt",
@@ -64,7 +70,7 @@ def _trouble(reply: Any) -> HoldfastError | None:
 
 
 def checked(reply: Any) -> Any:
-    """The reply, unless it says that the session is torn, lost or newer."""
+    """The reply, unless it says that the session is damaged, torn, lost or newer."""
     trouble = _trouble(reply)
     if trouble is not None:
         raise trouble

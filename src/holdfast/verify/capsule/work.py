@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from holdfast import linux
 from holdfast._version import __version__
 from holdfast.connection import connect, scheme_of
 from holdfast.errors import (
@@ -20,6 +21,7 @@ from holdfast.errors import (
     EngineFailed,
     EngineMissing,
     FormatTooNew,
+    HoldfastError,
     NotApplied,
     OutcomeUnknown,
     StorageWarning,
@@ -45,6 +47,8 @@ VERIFY_S: Final = 120.0
 """How long the engine of one capsule may run."""
 DATA_BYTES_MAX: Final = 1 << 30
 """What its files may take; they are in memory."""
+OWN_BYTES_MAX: Final = 1 << 30
+"""What this process may take besides, for what the engine of a capsule answers."""
 _LOOK_S: Final = 0.1
 _BLOCK_BYTES: Final = 512
 
@@ -214,6 +218,11 @@ def _report(folder: Path, capsule: Capsule, files: dict[str, bytes], today: Toda
         return Report(str(folder), "differs", f"today's engine does not take it: {error}")
     except (NotApplied, OutcomeUnknown, Damaged) as error:
         return Report(str(folder), "differs", f"today's store does not take it: {error}")
+    except HoldfastError:
+        raise
+    except Exception as error:  # noqa: BLE001 - functions that a dump replaced may answer anything
+        words = f"{type(error).__name__}: {error}"
+        return Report(str(folder), "differs", f"today's store cannot work with it: {words}")
     if found:
         return Report(str(folder), "differs", f"{len(found)} differences on {reader}", found)
     whole = f"{len(capsule.sessions)} sessions, {capsule.messages} messages"
@@ -324,10 +333,12 @@ def _ended_after(seconds: float, engine: Engine) -> Iterator[None]:
         yield
         return
     end_s, over = time.monotonic() + seconds, threading.Event()
+    own_bytes_max = _own_bytes() + OWN_BYTES_MAX
 
     def watch() -> None:
         while not over.wait(_LOOK_S):
-            if time.monotonic() > end_s or _bytes_in(engine.data_dir) > DATA_BYTES_MAX:
+            is_late, is_large = time.monotonic() > end_s, _own_bytes() > own_bytes_max
+            if is_late or is_large or _bytes_in(engine.data_dir) > DATA_BYTES_MAX:
                 end()
                 return
 
@@ -338,6 +349,11 @@ def _ended_after(seconds: float, engine: Engine) -> Iterator[None]:
     finally:
         over.set()
         watching.join()
+
+
+def _own_bytes() -> int:
+    """Memory of this process: an answer is kept whole, and a line of a dump makes one without an end."""
+    return 1024 * int(linux.status(os.getpid())["VmRSS"].split()[0])
 
 
 def _bytes_in(folder: Path | None) -> int:

@@ -55,6 +55,26 @@ local function written_at(head)
     return whole(clock()) .. ':' .. whole(head.last)
 end
 
+local STATES = { live = true, expired = true, forgotten = true }
+
+local function is_whole(number, most)
+    return number and number >= 0 and number <= most and number == math.floor(number)
+end
+
+-- Whether a head is one that was written: from another, an append would go on at any number, or drop
+-- what is there. What was damaged is made such that it can be forgotten, and nothing else.
+local function check(head, kept)
+    local is_sound = STATES[head.state] and is_whole(head.last, NUMBER_MAX) and is_whole(head.floor, head.last)
+        and is_whole(head.bytes, 2 ^ 53) and (not kept[5] or is_whole(head.ttl, TTL_MS_MAX))
+        and (not kept[6] or is_whole(head.exp, EXPIRES_MS_MAX))
+    if not is_sound then
+        head.trouble = { 'damaged' }
+        head.last = is_whole(head.last, NUMBER_MAX) and head.last or NUMBER_MAX
+        head.floor, head.bytes, head.ttl, head.exp = head.last, 0, nil, nil
+    end
+    return is_sound
+end
+
 -- The session at this instant. Of its numbers, those above the floor are there.
 local function read_head()
     local kept = redis.call('HMGET', KEYS[1], 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')
@@ -71,7 +91,7 @@ local function read_head()
     head.last, head.floor, head.bytes = tonumber(kept[2]), tonumber(kept[3]), tonumber(kept[4])
     head.ttl, head.exp = kept[5] and tonumber(kept[5]), kept[6] and tonumber(kept[6])
     head.state, head.was_floor = kept[7], head.floor
-    if head.state == 'live' then
+    if check(head, kept) and head.state == 'live' then
         -- The log expires by itself as a whole; a clock that was set back brings no part of it back.
         local released = head.exp and there == 0 and head.last > head.floor
         if head.exp and (released or head.exp <= clock()) then

@@ -1,6 +1,6 @@
 -- Put records in the place of all that is visible, under new numbers. See add.lua for the arguments.
 local head = read_head()
-if head.trouble and head.trouble[1] == 'newer' then
+if head.trouble and head.trouble[1] ~= 'torn' then
     return head.trouble
 end
 local refusal = refuse(head)

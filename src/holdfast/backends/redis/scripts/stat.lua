@@ -1,7 +1,7 @@
 -- The facts of a session: state, last, count, bytes, time to live, expiry, floor, how many were cut off;
 -- '' is none. With an argument also the time, the marks (commands.Keep), and when it was written.
 local head = read_head()
-if head.trouble and head.trouble[1] == 'newer' then
+if head.trouble and head.trouble[1] ~= 'torn' then
     return head.trouble
 end
 local count, bytes, cut_off = 0, 0, 0

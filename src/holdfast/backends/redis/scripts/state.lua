@@ -7,12 +7,16 @@ end
 if kept[1] ~= LAYOUT then
     return { 'newer', kept[1] or '' }
 end
+local last, floor, exp = tonumber(kept[2]), tonumber(kept[3]), tonumber(kept[4] or 0)
+if not (STATES[kept[5]] and is_whole(last, NUMBER_MAX) and is_whole(floor, last) and is_whole(exp, EXPIRES_MS_MAX)) then
+    return { 'damaged' }
+end
 if kept[5] == 'live' and kept[4] then
-    if tonumber(kept[4]) <= clock() then
+    if exp <= clock() then
         return { 'expired' }
     end
     local there = redis.pcall('EXISTS', string.sub(KEYS[1], 1, -5) .. 'log')
-    if there == 0 and tonumber(kept[2]) > tonumber(kept[3]) then
+    if there == 0 and last > floor then
         return { 'doubt' }
     end
 end
