@@ -21,6 +21,7 @@ def understood(backend: str, read: Callable[P, R], *answer: P.args, **more: P.kw
     except NONSENSE as error:
         raise Damaged(
             f"the engine's answer cannot be understood ({error!r}): what it keeps of the session is "
-            "not what was written, another program changed it. Nothing was changed",
+            "not what was written, another program changed it. A read changed nothing; what a write did is "
+            "not known",
             backend=backend,
         ) from error
