@@ -179,7 +179,11 @@ class PostgresReplica(PostgresEngine):
         sent = self._primary.query("SELECT pg_current_wal_lsn()")[0][0]
         received = f"SELECT pg_last_wal_receive_lsn() >= '{sent}'"
         if not await_true(lambda: self.query(received) == [("t",)], START_TIMEOUT_S):
-            raise EngineFailed(f"the replica did not catch up; its last words:\n{self.log()}")
+            has = self.query("SELECT pg_last_wal_receive_lsn()")[0][0]
+            raise EngineFailed(
+                f"the replica did not catch up with {sent}, it has received {has}; its last words:\n"
+                f"{self.log()}"
+            )
         return self
 
     def pause_replay(self) -> Evidence:
