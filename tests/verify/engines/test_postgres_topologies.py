@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 
 from holdfast.linux import users_of
 from holdfast.verify.engines import Topology, start_engine
-from holdfast.verify.engines.topologies.patroni_member import PatroniMember
+from holdfast.verify.engines.topologies.patroni_member import PatroniMember, takes_lead_back
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,21 @@ def test_nothing_is_left_of_a_topology_that_was_closed():
         assert any(users_of(home) for home in homes)
         topology.partition(topology.primary())
     assert [pid for home in homes for pid in users_of(home)] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "takes_it"),
+    [("2.1.7", True), ("3.0.2", True), ("3.0.3", True), ("3.0.4", False), ("3.1", False), ("4.1.0", False)],
+)  # fmt: skip
+def test_a_patroni_is_known_by_its_version_to_take_the_lead_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, takes_it: bool
+):
+    """One of these is not woken up after another was promoted, but started again."""
+    program = tmp_path / "patroni"
+    program.write_text(f'#!/bin/sh\ntest "$1" = --version && echo patroni {version}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert takes_lead_back() is takes_it
 
 
 @pytest.mark.parametrize("is_its_own", [False, True])
