@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Durability, Message
 from holdfast.backends.redis import pool
-from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
 from holdfast.errors import (
     EngineUnreachable,
     FaultNotProven,
@@ -129,6 +129,61 @@ def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
         engine.rejoin()
         assert shown(store) == ["before", "during"]
     assert size <= 2
+
+
+def test_an_idle_primary_that_is_cut_off_is_not_read(
+    redis_engine_factory: EngineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replicas have confirmed all that it has: nobody writes to it, and no ping is due."""
+    quiet = {"repl-ping-replica-period": "600", "repl-timeout": "1200"}
+    engine = redis_engine_factory(topology="sentinel", partitions=True, settings=quiet)
+    for sentinel in engine.sentinels:
+        sentinel.call("SENTINEL", "DEBUG", "publish-period", "600000")
+    old = engine.primary()
+    url = f"{engine.url}&{SHORT}"
+    with holdfast.connect(url, require=Durability.REPLICA) as reader:
+        settled(lambda: reader.append("s", Message("user", "before"), key="before"))
+        assert shown(reader) == ["before"]
+        assert await_true(lambda: _is_confirmed(old), 60, 0.02)
+        engine.partition(old)
+        assert await_true(lambda: _is_another(engine, old), 60, 0.02)
+        with holdfast.connect(url, require=Durability.REPLICA) as writer:
+            settled(lambda: writer.append("s", Message("user", "after"), key="after"))
+        assert old.is_primary()
+        monkeypatch.setattr(pool, "RECHECK_S", 3600.0)  # as if sentinels had been asked just before
+        with contextlib.suppress(EngineUnreachable):
+            assert [one.content for one in reader.history("s")] == ["before", "after"]
+
+
+def test_a_read_answers_after_the_slot_of_what_it_writes_has_moved(
+    redis_engine_factory: EngineFactory,
+) -> None:
+    """Its node has one key less to write for a read, and sessions of other slots are still there."""
+    engine = redis_engine_factory.func("valkey", topology="cluster")  # type: ignore[attr-defined]
+    source, *others = (engine.owner(slot) for slot in range(0, SLOTS, SLOTS // 3 + 1))
+    name = _name_at(engine, source)
+    with holdfast.connect(engine.url, require=Durability.REPLICA) as store:
+        store.append(name, Message("user", "there"))
+        assert len(store.history(name)) == 1
+        probes = (slot_of(b"hf:{probe%d}:probe" % number) for number in range(SLOTS))
+        engine._move(
+            next(slot for slot in probes if engine.owner(slot) is source), source, others[0]
+        )
+        assert [one.content for one in store.history(name)] == ["there"]
+
+
+def _name_at(engine: Any, member: Any) -> str:
+    """A session that this member of a cluster has."""
+    names = (f"s{number}" for number in range(1000))
+    key = Keys(b"default").session
+    return next(one for one in names if engine.owner(slot_of(key(one.encode())[0])) is member)
+
+
+def _is_confirmed(primary: Any) -> bool:
+    """Whether its replicas have all that it has, by what they told it last."""
+    said = primary.replication()
+    last = [dict(pair.split("=") for pair in said[f"slave{n}"].split(",")) for n in range(2)]
+    return {one["offset"] for one in last} == {said["master_repl_offset"]}
 
 
 @pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])

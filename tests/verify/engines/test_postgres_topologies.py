@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from tests.waiting import wait_until
 
 from holdfast.linux import users_of
 from holdfast.verify.engines import Topology, start_engine
-from holdfast.verify.engines.topologies.patroni_member import PatroniMember
+from holdfast.verify.engines.postgres import PostgresEngine
+from holdfast.verify.engines.topologies.patroni_member import PatroniMember, takes_lead_back
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,37 @@ def test_nothing_is_left_of_a_topology_that_was_closed():
         assert any(users_of(home) for home in homes)
         topology.partition(topology.primary())
     assert [pid for home in homes for pid in users_of(home)] == []
+
+
+def test_a_replica_that_has_all_there_is_starts_at_once(postgres_engine: PostgresEngine):
+    """Nothing is written that it could receive: it was waited for in vain, for a minute."""
+    replica = postgres_engine.replica()
+    with replica:
+        writes = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'"
+        pid = int(postgres_engine.query(writes)[0][0] or 0)
+        os.kill(pid, signal.SIGSTOP)  # it logs what runs from time to time
+        try:
+            postgres_engine.query("CREATE TABLE written (n int)")
+            replica.stop()
+            replica.start()
+            assert replica.query("SELECT count(*) FROM written") == [("0",)]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    ("version", "takes_it"),
+    [("2.1.7", True), ("3.0.2", True), ("3.0.3", True), ("3.0.4", False), ("3.1", False), ("4.1.0", False)],
+)  # fmt: skip
+def test_a_patroni_is_known_by_its_version_to_take_the_lead_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, takes_it: bool
+):
+    """One of these is not woken up after another was promoted, but started again."""
+    program = tmp_path / "patroni"
+    program.write_text(f'#!/bin/sh\ntest "$1" = --version && echo patroni {version}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert takes_lead_back() is takes_it
 
 
 @pytest.mark.parametrize("is_its_own", [False, True])

@@ -20,6 +20,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.proof import await_true
 
 TOPOLOGIES = ("sentinel", "cluster")
+STORES = "tests.verify.topologies.sentinel_stores"
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -70,16 +71,21 @@ def test_a_replica_that_is_still_being_sent_the_data_is_connected_and_not_in_ste
     assert primary.followers() == 2
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize(
+    ("topology", "way"),
+    [("sentinel", "both"), ("cluster", "both"), ("sentinel", "in"), ("cluster", "out")],
+)
 def test_a_primary_that_is_cut_off_is_replaced_and_follows_after_it_healed(
-    redis_engine_factory: EngineFactory, topology: str
+    redis_engine_factory: EngineFactory, topology: str, way: str
 ) -> None:
     engine = redis_engine_factory(topology=topology, partitions=True)
     old = engine.primary()
-    cut = engine.partition(old)
+    cut = engine.partition(old, way=way)
     assert cut.facts["connections"] > 0
+    assert cut.facts["way"] == way
     assert await_true(lambda: _primary(engine) not in (None, old), 60, 0.02)
-    assert old.replication()["role"] == "master"  # it does not know
+    if way != "out":  # it does not know; one that hears the others may
+        assert old.replication()["role"] == "master"
     engine.heal()
     engine.rejoin()
     assert old.replication()["role"] == "slave"
@@ -160,6 +166,19 @@ def test_our_store_is_kept_where_its_primary_is_handed_over() -> None:
     assert result.tested_to == "REPLICA"
     assert result.counts["lost"] == 0
     assert all(result.faults[name].landed for name in faults)
+
+
+def test_a_store_that_believes_a_primary_which_slept_is_caught() -> None:
+    """It wakes up deposed, carries out what it was sent meanwhile, and answers as ever."""
+    options = CheckOptions(
+        target=f"{STORES}:acks_of_the_primary", engine="redis", topology="sentinel", seed=1,
+        faults=("pause",), promises=("durable",), time_s=6,
+    )  # fmt: skip
+    result = check(options, _Silent())
+    assert result.faults["pause"].landed
+    durable = result.promises["durable"]
+    assert durable.verdict is Verdict.BROKEN, durable.because
+    assert result.counts["lost"] > 0
 
 
 def test_a_store_that_hides_a_failover_is_still_seen_to_tell_of_errors() -> None:

@@ -210,6 +210,11 @@ class Engine:
             self.pool.doubt()
         else:
             yield from self.pool.give_back(link)
+        waited = replies[len(words) - len(checks) - len(counts) - len(waits) :][: len(waits)]
+        if not writes and any(code_of(one) in {"MOVED", "ASK"} for one in waited):
+            self.pool.doubt()  # what is written for a read was written elsewhere: its slot has moved
+            link.checked_s = 0.0
+            return
         assessment, weaker = self._assessment_now(
             link, assessment, replies[len(words) - len(checks) :]
         )
@@ -278,12 +283,13 @@ class Engine:
         """What is to be waited for after writes, for all of them at once.
 
         Where a replica may become the primary, a read waits as well: what it shows must not be gone after a failover, and an
-        engine that was deposed without knowing it finds no replica to confirm.
+        engine that was deposed without knowing it finds no replica to confirm. What they have confirmed before
+        says nothing of that, so there is a write to confirm.
         """
         timeout_ms = b"%d" % (self.address.reply_timeout_s * WAIT_SHARE * 1000)
         waits = []
         if assessment.wait_replicas and (writes or self.pool.has_failover):
-            if link.fence and not writes:
+            if not writes:
                 waits.append(link.fence)
             waits.append(self._wait_for(assessment.wait_replicas))
         if assessment.wait_disk and writes:

@@ -16,8 +16,6 @@ CONFIG_NAMES: Final = (
     b"maxmemory-policy",
 )
 KEEPS: Final = "noeviction"
-WAITS_FOR_WRITES_VERSION: Final = (7, 2)
-"""From here on WAIT waits for what its own connection has written; before, for all that it has seen."""
 MANY_NAMES_VERSION: Final = 7
 """From here on CONFIG GET takes several names, and looks for no pattern where there is none."""
 

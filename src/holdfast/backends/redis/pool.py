@@ -158,9 +158,7 @@ class Pool:
             link.assessment = durability.decide(seen, require, stated)
         link.seen, link.checked_s = seen, time.monotonic()
         link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
-        # Where WAIT waits for the connection's own writes, a read needs one before it.
-        alone = durability.version_of(seen.info or {}) < durability.WAITS_FOR_WRITES_VERSION
-        if link.assessment.wait_replicas and not alone and not link.fence:
+        if link.assessment.wait_replicas:
             link.fence = pack([b"SET", self._key_at(link.server), b"", b"PX", b"1000"])
 
     def _good_for_s(self, link: Link) -> float:

@@ -177,7 +177,9 @@ class PostgresReplica(PostgresEngine):
         """Run it and return when it has received what the primary has."""
         super().start()
         sent = self._primary.query("SELECT pg_current_wal_lsn()")[0][0]
-        received = f"SELECT pg_last_wal_receive_lsn() >= '{sent}'"
+        # Of what it had before it began to stream, PostgreSQL does not say that it was received.
+        has = "greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())"
+        received = f"SELECT pg_last_wal_receive_lsn() IS NOT NULL AND {has} >= '{sent}'"
         if not await_true(lambda: self.query(received) == [("t",)], START_TIMEOUT_S):
             raise EngineFailed(f"the replica did not catch up; its last words:\n{self.log()}")
         return self

@@ -19,6 +19,7 @@ from holdfast.verify.scenarios.failing_disk import FailedRead, FailedSync
 from holdfast.verify.scenarios.failover import (
     Failover,
     Partition,
+    PartitionOneWay,
     PausePrimary,
     Reshard,
     Switchover,
@@ -53,6 +54,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Failover(),
     Switchover(),
     Partition(),
+    PartitionOneWay(),
     PausePrimary(),
     Reshard(),
     PowerCut(),

@@ -141,6 +141,7 @@ class Partition(Deposed):
     about = "the primary is cut off from the other members, while clients still reach it"
     fault = "partition"
     kept = "the primary cut off under load"
+    way = "both"
 
     def run(self, context: ScenarioContext) -> Outcome:
         """On engines of its own, between which a network of ours can be cut."""
@@ -151,12 +152,27 @@ class Partition(Deposed):
 
     def hold(self, engine: Topology, old: Any) -> Evidence:
         """Between it and the other members."""
-        return engine.partition(old)
+        return engine.partition(old, way=self.way)
 
     def release(self, engine: Topology, old: Any) -> Evidence:
         """All bytes pass."""
         del old
         return engine.heal()
+
+
+class PartitionOneWay(Partition):
+    """The primary hears the other members, and they hear nothing of it; clients reach it."""
+
+    name = "partition-one-way"
+    about = "the primary hears the other members and is not heard by them, while clients reach it"
+    kept = "the primary not heard under load"
+    way = "out"
+
+    def reason_not(self, context: ScenarioContext) -> str | None:
+        """Processes of PostgreSQL that stand still neither say nor hear anything."""
+        if isinstance(context.engine, Topology) and context.engine.kind == "postgres":
+            return "members of postgres are cut off both ways only"
+        return super().reason_not(context)
 
 
 class PausePrimary(Deposed):

@@ -17,6 +17,12 @@ from holdfast.errors import EngineFailed, FaultNotProven, UsageError
 from holdfast.verify.proof import Evidence
 
 CLIENTS: Final = -1
+WAYS: Final = {
+    "both": "",
+    "out": ", of what it says: it hears and is not heard",
+    "in": ", of what it is told: it is heard and hears nothing",
+}
+"""Which bytes of a machine are held, and how that is said."""
 _END_S: Final = 10.0
 
 
@@ -38,20 +44,24 @@ class Network:
         """Forward what comes to this port of a machine to the same port of loopback."""
         self._ask(serve=[machine, port])
 
-    def cut(self, machine: int, from_: str) -> Evidence:
-        """Hold every byte between a machine and the others, the clients, or both."""
+    def cut(self, machine: int, from_: str, way: str = "both") -> Evidence:
+        """Hold every byte between a machine and the others, the clients, or both; or one way only."""
         others = [other for other in range(len(self.hosts)) if other != machine]
         apart = {"members": others, "clients": [CLIENTS], "all": [*others, CLIENTS]}
-        if from_ not in apart:
-            raise UsageError(f"from_: one of {', '.join(apart)}, not {from_!r}")
-        pairs = [pair for other in apart[from_] for pair in ((machine, other), (other, machine))]
-        held = self._ask(cut=pairs)
+        for name, value, known in (("from_", from_, apart), ("way", way, WAYS)):
+            if value not in known:
+                raise UsageError(f"{name}: one of {', '.join(known)}, not {value!r}")
+        out = [(machine, other) for other in apart[from_]]
+        in_ = [(other, machine) for other in apart[from_]]
+        held = self._ask(cut={"both": [*out, *in_], "out": out, "in": in_}[way])
         if not held["connections"]:
             raise FaultNotProven(f"partition: nobody is connected from {from_} to the machine")
         words = (
             f"{held['connections']} connections between {self.hosts[machine]} and {from_} are held"
+            f"{WAYS[way]}"
         )
-        return Evidence("partition", words, {"machine": self.hosts[machine], "from": from_, **held})
+        facts = {"machine": self.hosts[machine], "from": from_, "way": way, **held}
+        return Evidence("partition", words, facts)
 
     def heal(self) -> Evidence:
         """Let all pass again."""

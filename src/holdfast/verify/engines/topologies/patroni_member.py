@@ -98,6 +98,8 @@ class Etcd(LocalProcess):
             "initial-advertise-peer-urls": peer,
             "initial-cluster": f"default={peer}",
             "log-level": "warn",
+            # A random password needs no slow hash: on a busy machine Patroni gave up before it was done.
+            "bcrypt-cost": "4",
         }
         return [self._program, *(f"--{name}={value}" for name, value in words.items())]
 

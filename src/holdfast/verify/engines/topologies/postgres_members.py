@@ -168,13 +168,15 @@ class PostgresTopology(Block):
 
     # Cables
 
-    def partition(self, member: Any, *, from_: str = "members") -> Evidence:
+    def partition(self, member: Any, *, from_: str = "members", way: str = "both") -> Evidence:
         """Cut a member off from the others, while clients still reach it; `all` from these as well.
 
         The processes that send its log stand still, or all of them: no byte arrives.
         """
         if from_ not in {"members", "all"}:
             raise UsageError(f"postgres members are cut off from `members` or `all`, not {from_!r}")
+        if way != "both":
+            raise UsageError("postgres members are cut off both ways: processes stand still")
         if from_ == "all":
             return self._noted(member.pause(), member)
         pids = self._cables(member)

@@ -57,9 +57,9 @@ class PostgresStandby(PostgresTopology):
         self.rejoin()
         return seen
 
-    def partition(self, member: Any, *, from_: str = "members") -> Evidence:
+    def partition(self, member: Any, *, from_: str = "members", way: str = "both") -> Evidence:
         """Cut a member off. Started with `partitions=True`, an operator promotes another primary."""
-        seen = super().partition(member, from_=from_)
+        seen = super().partition(member, from_=from_, way=way)
         if self._options.partitions and member is self.primary():
             self.promote(member)
         return seen

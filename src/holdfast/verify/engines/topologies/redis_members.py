@@ -205,9 +205,9 @@ class RedisTopology(Block):
     def _restart_members(self, down: Sequence[RedisMember]) -> None:
         """Say whose replica each is; a member that was primary comes back as one that follows."""
 
-    def partition(self, member: Any, *, from_: str = "members") -> Evidence:
-        """Cut this member off from other members, from clients, or from all."""
-        return self._cuttable().cut(self.members.index(member), from_)
+    def partition(self, member: Any, *, from_: str = "members", way: str = "both") -> Evidence:
+        """Cut this member off from other members, from clients, or from all; `out` or `in` only."""
+        return self._cuttable().cut(self.members.index(member), from_, way)
 
     def heal(self) -> Evidence:
         """Let all bytes pass again."""

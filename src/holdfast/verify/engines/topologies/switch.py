@@ -41,7 +41,8 @@ class Switch:
             return {"port": port}
         if "cut" in asked:
             self._cut |= {(a, b) for a, b in asked["cut"]}
-            return {"connections": sum(pair in self._cut for pair in self._open)}
+            held = sum(bool({pair, pair[::-1]} & self._cut) for pair in self._open)
+            return {"connections": held}
         self._cut.clear()
         held, self._held_bytes = self._held_bytes, 0
         self._changed.set()
@@ -59,7 +60,7 @@ class Switch:
         source = self._hosts.index(caller) if caller in self._hosts else CLIENTS
         there, back = (source, machine), (machine, source)
         self._open.append(there)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):  # it ends while bytes are held
             await self._pass(there, 0)
             to_engine, from_engine = None, writer
             with contextlib.suppress(OSError):
