@@ -464,6 +464,107 @@ def test_one_read_of_before_a_forget_is_late_where_the_next_lacks_it_again() -> 
     assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
 
 
+ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
+    "nothing but a late read, which shows what a forget took and the next read lacks": (
+        "fresh",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "what came back stays": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12, "a", "b"),
+        ],
+        Header("hand"),
+    ),
+    "a read shows what a forget took beside what is newer, and the next lacks it": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            append(5, 9, 10, "c"), read(6, 11, 12, "a", "c"), read(7, 13, 14, "c"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "c") for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "of two that a forget took only the one comes back that was retried since": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "a", key="k"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"),
+            forget(4, 7, 8), append(5, 9, 10, "a", key="k"), read(6, 11, 12, "a"),
+        ],
+        Header("hand"),
+    ),
+    "what was retried stands behind what began after it was seen": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "a", key="k"), read(2, 3, 4, "a"),
+            forget(3, 4, NEVER_NS, status="info"),
+            append(4, 5, 6, "b"), append(5, 7, 8, "a", key="k"), read(6, 10, 11, "b", "a"),
+        ],
+        Header("hand"),
+    ),
+    "an empty answer to a read with a limit is no other window": (
+        "fresh",
+        [append(1, 1, 2, "a"), read(2, 3, 4, limit=5), read(3, 5, 6, "a"), read(4, 7, 8, "a")],
+        Header("hand"),
+    ),
+    "two reads before a forget lack it: it is lost, and not late twice": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+            read(4, 7, 8, "a", limit=1), forget(5, 9, 10), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "what is missing while a forget is under way, and is not the oldest": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 20, "a", "c"), forget(5, 9, 30, process=2), read(6, 31, 32),
+        ],
+        Header("hand"),
+    ),
+    "all that is old is gone at once, long before its time": (
+        "expiring",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"), read(4, 7, 8, "c"),
+            read(5, 9, 10, "c"),
+        ],
+        Header("hand", ttl_s=1000.0),
+    ),
+    "nothing is there, long before its time, and then a forget": (
+        "expiring",
+        [append(1, 1, 2, "a"), read(2, 3, 4), forget(3, 5, 6), read(4, 7, 8)],
+        Header("hand", ttl_s=1000.0),
+    ),
+    "a store that keeps the last few cut off one too many, and then a forget": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "b"),
+            forget(4, 7, 8), read(5, 9, 10),
+        ],
+        Header("hand", kept_last=3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", ONE_DEFECT)
+def test_of_two_that_explain_a_session_the_one_with_fewer_and_nearer_operations_is_accused(
+    why: str,
+) -> None:
+    promise, ops, header = ONE_DEFECT[why]
+    history = to_history(ops, header)
+
+    result = judge(history)
+
+    assert {anomaly.promise for anomaly in roots(result)} == {promise}
+    assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
+
+
 def test_sessions_of_one_store_are_explained_by_one_defect_where_one_explains_them() -> None:
     """One session could be late as well as cut wrongly; the other leaves no choice."""
     ops = [append(n, 10 * n, 10 * n + 1, f"m{n}") for n in range(1, 5)]
