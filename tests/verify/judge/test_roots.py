@@ -498,6 +498,47 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         ],
         Header("hand"),
     ),
+    "what came back was forgotten once more before a read lacked it": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8, "a"),
+            forget(5, 9, 10), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "a window that is too short for it does not say that what came back is gone again": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12, "b", limit=1),
+        ],
+        Header("hand"),
+    ),
+    "what a forget took is rightly missing, and then comes back": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8),
+            read(5, 9, 10, limit=3), read(6, 11, 12, "a"),
+        ],
+        Header("hand"),
+    ),
+    "of three late reads one is followed by a read that shows that it was late": (
+        "fresh",
+        [
+            append(1, 1, 2, "a"), forget(2, 3, 4), read(3, 5, 6, "a"), append(4, 7, 8, "b"),
+            forget(5, 9, 10), read(6, 11, 12, "b"), append(7, 13, 14, "c"), forget(8, 15, 16),
+            read(9, 17, 18, "c"), read(10, 19, 20),
+        ],
+        Header("hand"),
+    ),
+    "a window does not show whether the forget took what stood before the one that was retried": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b", key="k"), forget(3, 5, 6),
+            append(4, 7, 8, "b", key="k"), read(5, 9, 10, "b", limit=1),
+        ],
+        Header("hand"),
+    ),
     "what was retried stands behind what began after it was seen": (
         "exactly-once",
         [
@@ -550,6 +591,25 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         Header("hand", kept_last=3),
     ),
 }  # fmt: skip
+
+
+def undone(turn: int, *, stays: bool) -> list[Op]:
+    """A message, a forget, and two reads that show it again; or only the first of them does."""
+    n, at, message = 10 * turn, 100 * turn, f"m{turn}"
+    older = [f"m{before}" for before in range(turn)]
+    return [
+        append(n, at, at + 1, message), read(n + 1, at + 2, at + 3, *older, message),
+        forget(n + 2, at + 4, at + 5), read(n + 3, at + 6, at + 7, *older, message),
+        read(n + 4, at + 8, at + 9, *older, *([message] if stays else [])),
+    ]  # fmt: skip
+
+
+def test_forgets_that_are_undone_are_no_late_reads_though_one_of_them_looks_so() -> None:
+    ops = [op for turn in range(4) for op in undone(turn, stays=turn < 3)]
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"forgotten"}
 
 
 @pytest.mark.parametrize("why", ONE_DEFECT)

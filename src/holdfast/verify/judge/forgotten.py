@@ -135,9 +135,7 @@ def _took_others(case: Case, forget: Forget, read: Read, shown: set[str]) -> boo
     """Whether the forget took what stood beside it: then not the forget failed, but the retry."""
     end = bisect_left(case.acked, forget.inv, key=lambda append: append.comp)
     return not read.cut and any(
-        not case.spans.meet(append.inv, forget.inv - 1)
-        and not append.retried_after(forget.inv)
-        and append.ids[-1] not in shown
+        not case.spans.meet(append.inv, forget.inv - 1) and append.ids[-1] not in shown
         for append in case.acked[max(0, end - _LOOKS_MAX) : end]
     )
 
