@@ -63,7 +63,6 @@ _FORMS = (
     (
         rf"(?:'[^']*' was {_SIGHT}|append \d+ of '[^']*' was ended by a fault) before append \d+ of "
         r"'[^']*' began, yet read \d+ shows '[^']*' after '[^']*'"
-        r"(?:, and not all of its \d+ attempts had ended when append \d+ began)?"
     ),
     r"read \d+ shows '[^']*' before '[^']*', read \d+ after it",
     (
@@ -369,12 +368,12 @@ class _Look:
         row = self.row(read)
         return bool(row) and all(self._began_ns(m) > self._began_ns(message) for m in row)
 
-    def retried(self, count: str, kind: str, number: str) -> bool:
+    def retried(self, count: str, forget: str) -> bool:
         session = self.history.sessions[self.anomaly.session]
         tries = [
             o for o in session.appends if o.status != "fail" and self.anomaly.message in o.ids()
         ]
-        began = self.op(number, kind).invoked_ns
+        began = self.op(forget, "forget").invoked_ns
         return len(tries) == int(count) > 1 and any(o.completed_ns >= began for o in tries)
 
     def lacks(self, read: str, message: str) -> bool:
@@ -501,7 +500,7 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ),
     (
         "retried",
-        r", and not all of its (\d+) attempts had ended when (forget|append) (\d+) began$",
+        r", and not all of its (\d+) attempts had ended when forget (\d+) began$",
         _Look.retried,
     ),
     (
@@ -511,7 +510,7 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ),
     (
         "misplaced",
-        rf"^(?:{_M} was {_S}|append (\d+) of {_M} was ended by a fault) before append (\d+) of {_M} began, yet read (\d+) shows {_M} after {_M}",
+        rf"^(?:{_M} was {_S}|append (\d+) of {_M} was ended by a fault) before append (\d+) of {_M} began, yet read (\d+) shows {_M} after {_M}$",
         _Look.misplaced,
     ),
     ("disagree", rf"^read (\d+) shows {_M} before {_M}, read (\d+) after it$", _Look.disagree),

@@ -539,15 +539,6 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         ],
         Header("hand"),
     ),
-    "what was retried stands behind what began after it was seen": (
-        "exactly-once",
-        [
-            append(1, 1, 2, "a", key="k"), read(2, 3, 4, "a"),
-            forget(3, 4, NEVER_NS, status="info"),
-            append(4, 5, 6, "b"), append(5, 7, 8, "a", key="k"), read(6, 10, 11, "b", "a"),
-        ],
-        Header("hand"),
-    ),
     "an empty answer to a read with a limit is no other window": (
         "fresh",
         [append(1, 1, 2, "a"), read(2, 3, 4, limit=5), read(3, 5, 6, "a"), read(4, 7, 8, "a")],
@@ -568,6 +559,69 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
             read(4, 7, 20, "a", "c"), forget(5, 9, 30, process=2), read(6, 31, 32),
         ],
         Header("hand"),
+    ),
+    "a forget without an answer, and one read lacks what others show before and after it": (
+        "snapshot",
+        [
+            forget(1, 1, NEVER_NS, status="info"), append(2, 3, 4, "a"), append(3, 5, 6, "b"),
+            append(4, 7, 8, "c"), read(5, 9, 10, "a", "b", "c"), read(6, 11, 12, "b", "c"),
+            read(7, 13, 14, "a", "b", "c"),
+        ],
+        Header("hand"),
+    ),
+    "the same, and the forget began after all of it was there": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            forget(4, 7, NEVER_NS, status="info"), read(5, 9, 10, "b", "c"),
+            read(6, 11, 12, "a", "b", "c"),
+        ],
+        Header("hand"),
+    ),
+    "a read lacks one of many, and so does the last, after which nobody looks again": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"), append(4, 7, 8, "d"),
+            read(5, 9, 10, "a", "c", "d"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "a", "b", "c", "d") for n in range(9)),
+            read(40, 50, 51, "a", "b", "d"),
+        ],
+        Header("hand"),
+    ),
+    "only a read beside it shows what is missing between others": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 20, "a", "b", "c"), read(5, 10, 30, "a", "c", process=2),
+        ],
+        Header("hand"),
+    ),
+    "what was sent twice is shown twice, or was forgotten in between": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "x", key="q"), append(2, 3, 4, "x", key="q"), read(3, 5, 6, "x", "x"),
+            append(4, 10, 11, "a", key="k"), forget(5, 20, 21), read(6, 22, 23),
+            append(7, 24, 25, "a", key="k"),
+            *(read(30 + n, 30 + 2 * n, 31 + 2 * n, "a") for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "what was sent twice is shown twice, or is the newest once more": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "x", key="q"), append(2, 3, 4, "x", key="q"), read(3, 5, 6, "x", "x"),
+            append(4, 10, 11, "a", key="k"), append(5, 12, 13, "b"), append(6, 14, 15, "a", key="k"),
+            *(read(30 + n, 30 + 2 * n, 31 + 2 * n, "a", limit=1) for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "a store that keeps the last few cut off one too many while a forget is under way": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 20, "b"),
+            forget(4, 6, 30, process=2), read(5, 31, 32),
+        ],
+        Header("hand", kept_last=3),
     ),
     "all that is old is gone at once, long before its time": (
         "expiring",

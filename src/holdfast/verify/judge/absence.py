@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from holdfast.verify.judge.case import Append, Read
+from holdfast.verify.judge.case import Append, Forget, Read
 from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.peaks import Peaks
@@ -369,8 +369,7 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
                 f"{message!r}"
             )
             witness = (gone.number, sight.number, forget.number or 0, read.number)
-            lean = "" if forget.certain and not beside else "none"
-            _add_forgotten(facts, missing, found, shown, witness, because, lean)
+            _add_forgotten(facts, missing, found, shown, witness, because, forget)
             return forget.certain
     both = facts.shown_beside_forget(append, row)
     if both is None:
@@ -384,8 +383,7 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
         f"read {other.number} shows {lost!r} and {left!r} while forget {forget.number} may take "
         f"effect, and read {read.number} shows {left!r} without {lost!r}"
     )
-    lean = "" if forget.certain else "none"
-    _add_forgotten(facts, missing, found, left, (other.number, read.number), because, lean)
+    _add_forgotten(facts, missing, found, left, (other.number, read.number), because, forget)
     return forget.certain
 
 
@@ -396,11 +394,11 @@ def _add_forgotten(
     shown: str,
     witness: tuple[int, ...],
     because: str,
-    lean: str,
+    forget: Forget,
 ) -> None:
-    """A forget that may have come later, or never, speaks for nothing by itself."""
+    """A forget that may never have come speaks for nothing by itself."""
     found.add(
-        "resurrected", shown, witness, because, lean=lean,
+        "resurrected", shown, witness, because, lean="" if forget.certain else "none",
         spare=(*_spare(facts, missing), *missing.witness),
         also=_also(facts, missing) | {"durable"}, read=missing.read.number,
     )  # fmt: skip

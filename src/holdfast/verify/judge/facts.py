@@ -100,8 +100,10 @@ class Facts:
         do and it would be a strange chance that only those with one were late.
         """
         wrong = {read for read, missing in lacking.items() if missing}
-        if any(read.limit is None for read in wrong) or not any(read.cut for read in wrong):
-            return set()  # another window is as long as this one would be
+        if any(read.limit is None for read in wrong):
+            return set()
+        if len(wrong) == 1 and not any(read.cut for read in wrong):
+            return set()  # another window would be as long as its limit
         limited = [read for read in lacking if read.limit is not None]
         certain = sum(self._shows_newest(read) for read in limited if read not in wrong)
         chance = (len(limited) / len(lacking)) ** len(wrong) if wrong else 1.0

@@ -105,7 +105,7 @@ def _report(
         seen = known.shown.comp < forget.inv
         witness = (known.number, forget.number or 0, read.number)
         # The write came after its ack, or the forget; or the read is of before the forget.
-        also = {"durable"} if newest > forget.comp and seen else {"durable", "fresh"}
+        also = {"durable"} if newest > forget.comp else {"durable", "fresh"}
         if append.retried_after(forget.inv) and _took_others(case, forget, read, shown):
             again = f"{because}, and {append.retried} when forget {forget.number} began"
             found.add(

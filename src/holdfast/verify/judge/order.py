@@ -84,8 +84,5 @@ def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found
     else:
         witness = (*witness, seen.number)
     if append.retried_after(newest.inv):
-        again = f"{because}, and {append.retried} when append {newest.number} began"
-        more = also | {"ordered"}
-        found.add("duplicate", a, witness, again, also=more, read=read.number)
         also.add("exactly-once")
     found.add("reorder", a, witness, because, also=also, read=read.number)
