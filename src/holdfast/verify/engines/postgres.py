@@ -131,8 +131,7 @@ class PostgresEngine(ServerEngine):
         return super()._failure(what)
 
     def _command(self) -> list[str]:
-        at_once = int(self.binary.version.partition(".")[0]) >= _SYNCS_AT_ONCE_SINCE
-        own = _OWN | (_SYNCS_AT_ONCE if at_once else {})
+        own = _OWN | (_SYNCS_AT_ONCE if self.binary.major >= _SYNCS_AT_ONCE_SINCE else {})
         settings = {**own, "port": str(self.port), **self.settings}
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         postgres = self._programs / "postgres"
