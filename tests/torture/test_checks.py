@@ -6,22 +6,24 @@ Goes on where the last run stopped (`.cache/checks`). Every other sound one has 
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.verify.judge import Verdict
+from holdfast.verify.result import CheckResult
 from tests.verify.check.checking import broken, run, tell
 
 STORES = "tests.verify.check"
 TWINS = {
-    "stores:lost_update": ("sqlite", "durable"),
-    "stores:torn_batch": ("sqlite", "atomic"),
-    "stores:ack_before_write": ("sqlite", "durable"),
+    "stores:lost_update": ("sqlite", "durable", "fresh", "forgotten"),
+    "stores:torn_batch": ("sqlite", "atomic", "durable"),
+    "stores:ack_before_write": ("sqlite", "durable", "fresh", "loud"),
     "stores:never_syncs": ("sqlite", "durable"),
     "stores:lossy": ("sqlite", "faithful"),
     "stores:resurrects": ("sqlite", "forgotten"),
@@ -48,7 +50,12 @@ TWINS = {
     "files:json_lines": ("sqlite", "atomic"),
     "files:unsynced_rename": ("sqlite", "durable"),
 }
-"""Each with its engine and the promise that it breaks."""
+"""Each with its engine, the promise that it is made to break, and those that go with that:
+
+A lost update before a forget may as well have been a stale read, and one after it brings back
+what was forgotten. A batch whose key is noted first is acknowledged to a retry although a crash
+took it. What a thread writes later is not shown before, and nobody hears that it failed.
+"""
 SOUND = {
     "stores:sound": "sqlite",
     "stores:sound_async": "sqlite",
@@ -73,17 +80,21 @@ SPIN = "while True: pass"
 DONE = Path(__file__).parents[2] / ".cache" / "checks"
 
 
-def left(names: dict[str, object], seeds: range) -> Iterator[tuple[str, int]]:
-    """What no earlier run has done, seed by seed; all of it again where nothing is left."""
-    done = set(DONE.read_text().split()) if DONE.exists() else set()
+def left(names: Iterable[str], seeds: range) -> list[tuple[str, int]]:
+    """What no earlier run has passed, seed by seed; all of it again where nothing is left."""
     every = [(name, seed) for seed in seeds for name in names]
-    yield from [each for each in every if f"{each[0]}/{each[1]}" not in done] or every
+    return [each for each in every if not _kept_in(*each).exists()] or every
 
 
-def note(name: str, seed: int) -> None:
-    DONE.parent.mkdir(exist_ok=True)
-    with DONE.open("a") as file:
-        file.write(f"{name}/{seed}\n")
+def _kept_in(name: str, seed: int, how: str = "passed") -> Path:
+    return DONE / how / f"{name.replace(':', '.')}-{seed}.json"
+
+
+def keep(name: str, result: CheckResult, *, passed: bool) -> None:
+    """The whole result: it is looked into where it failed, and not asked for again where not."""
+    path = _kept_in(name, result.seed, "passed" if passed else "failed")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result.to_json(), indent=1, default=str))
 
 
 @contextlib.contextmanager
@@ -97,34 +108,39 @@ def busy(loops: int) -> Iterator[None]:
             each.wait()
 
 
+def timed(names: Iterable[str], seeds: range, time_s: float) -> Iterator[tuple[str, int]]:
+    deadline = time.monotonic() + time_s
+    for each in left(names, seeds):
+        if time.monotonic() > deadline:
+            return
+        yield each
+
+
 @pytest.mark.timeout(0)
 def test_every_twin_is_caught_for_its_promise_with_every_seed(time_s: float):
-    deadline, missed = time.monotonic() + time_s / 2, []
-    for name, seed in left(dict(TWINS), TWIN_SEEDS):
-        if time.monotonic() > deadline:
-            break
-        engine, promise = TWINS[name]
+    missed = []
+    for name, seed in timed(TWINS, TWIN_SEEDS, time_s / 2):
+        engine, *promises = TWINS[name]
         result = run(f"{STORES}.{name}", engine, seed=seed)
-        print(name, seed, f"{result.environment['took_s']} s", broken(result), flush=True)
-        if result.promises[promise].verdict is Verdict.BROKEN:
-            note(name, seed)
-        else:
+        found = broken(result)
+        print(name, seed, f"{result.environment['took_s']} s", list(found), flush=True)
+        caught = promises[0] in found and set(found) <= set(promises)
+        keep(name, result, passed=caught)
+        if not caught:
             missed.append(f"{name} seed {seed}: {tell(result)}")
     assert not missed, "\n".join(missed)
 
 
 @pytest.mark.timeout(0)
 def test_no_sound_store_raises_an_alarm(time_s: float):
-    deadline, alarms = time.monotonic() + time_s / 2, []
-    for name, seed in left(dict(SOUND), SOUND_SEEDS):
-        if time.monotonic() > deadline:
-            break
+    alarms = []
+    for name, seed in timed(SOUND, SOUND_SEEDS, time_s / 2):
         engine = SOUND[name]
         with busy(2 if seed % 2 else 0):
             result = run(f"{STORES}.{name}" if engine else name, engine, seed=seed)
         print(name, seed, f"{result.environment['took_s']} s", result.verdict, flush=True)
+        # What is unknown (a busy machine came to the time limit) is no alarm, and is tried again.
+        keep(name, result, passed=result.verdict is Verdict.KEPT)
         if broken(result):
             alarms.append(f"{name} seed {seed}: {tell(result)}")
-        else:
-            note(name, seed)
     assert not alarms, "\n".join(alarms)

@@ -108,6 +108,8 @@ class _Run:
     """What was not tried, by promise."""
     stopped: str | None = None
     """Why the scenarios that are left are not run."""
+    late: str = ""
+    """The same where there was no time for some of them."""
     refused: list[tuple[Scenario, str]] = field(default_factory=list)
     """Scenarios of a fault that was asked for by name, and why they cannot be run here."""
     kept: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -135,7 +137,7 @@ class _Run:
             # Where another scenario caused the same fault, it was caused.
             if not self.context.has_landed(scenario.fault):
                 self.findings += self.context.unknown(scenario, reason)
-        why = self.stopped or "none of these promises needs it, or its scenario failed"
+        why = self.stopped or self.late or "none of these promises needs it, or its scenario failed"
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
 
@@ -180,13 +182,15 @@ class _Run:
         """Run one scenario; whatever happens, something is said of what it tests."""
         # What was asked for by name, and takes the time that it needs, is not late.
         asked = scenario.patient and scenario.fault in self.options.faults
-        if self.stopped is None and time.monotonic() > self.deadline and not asked:
-            self.stopped = f"time limit reached ({self.options.limit_s:g} s); raise --time"
         if self.stopped is not None:
             return
         reason = self.context.reason_not(scenario)
         if reason is not None:
             self._not_run(scenario, reason)
+            return
+        if time.monotonic() > self.deadline and not asked:
+            self.late = f"time limit reached ({self.options.limit_s:g} s); raise --time"
+            self.findings += self.context.unknown(scenario, self.late)
             return
         self.watcher.say(scenario.about)
         began = time.monotonic()

@@ -43,6 +43,22 @@ class EngineView(Block):
     data_dir: Path | None
     topology: str | None = None
     """Several engines that are one service: by which name; None is one engine."""
+    replicas: tuple[EngineView, ...] = ()
+    """Copies of it that can be read from, with configuration `replica`; a scenario that needs an
+    engine of its own starts that without one."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """The other end of the wire to a client process."""
+        folder = value["data_dir"]
+        copies = tuple(cls.from_json(one) for one in value["replicas"])
+        path = None if folder is None else Path(folder)
+        return cls(**{**value, "data_dir": path, "replicas": copies})
+
+    def to_json(self) -> dict[str, Any]:
+        """For the wire to a client process."""
+        copies = [one.to_json() for one in self.replicas]
+        return {**asdict(self), "data_dir": _text(self.data_dir), "replicas": copies}
 
     def start(self) -> Self:
         """It runs already."""
@@ -124,19 +140,13 @@ class TargetSpec:
 
     def to_json(self) -> dict[str, Any]:
         """For the wire to a client process."""
-        value = asdict(self)
-        if self.engine is not None:
-            value["engine"]["data_dir"] = _text(self.engine.data_dir)
-        return value
+        return {**asdict(self), "engine": self.engine and self.engine.to_json()}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TargetSpec:
         """The other end of that wire."""
         engine = value["engine"]
-        if engine is not None:
-            folder = engine["data_dir"]
-            engine = EngineView(**{**engine, "data_dir": None if folder is None else Path(folder)})
-        return cls(**{**value, "engine": engine})
+        return cls(**{**value, "engine": engine and EngineView.from_json(engine)})
 
 
 def view_of(engine: Engine) -> EngineView:
@@ -149,6 +159,7 @@ def view_of(engine: Engine) -> EngineView:
         engine.version,
         engine.data_dir,
         getattr(engine, "topology", None),
+        tuple(view_of(copy) for copy in getattr(engine, "replicas", ())),
     )
 
 

@@ -100,12 +100,12 @@ class LostUpdate(Sound):
     """Reads the whole history, adds to it and writes it back, in two steps."""
 
     def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
-        del key
         whole = [*self.history(session, None), *messages]
         self.db.execute("BEGIN IMMEDIATE")
-        self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
-        for message in whole:
-            self._insert(session, json.dumps(message))
+        if key is None or self._is_new(session, key):
+            self.db.execute("DELETE FROM messages WHERE session = ?", (session,))
+            for message in whole:
+                self._insert(session, json.dumps(message))
         self.db.execute("COMMIT")
 
 

@@ -56,6 +56,30 @@ def test_a_sound_store_gives_no_examples(tmp_path: Path, name: str, kind: Callab
     assert (found["verdict"], found["examples"]) == ("kept", [])
 
 
+class ShownLater(Sound):
+    """Acknowledges, and shows it from the third read on, as a thread or a replica that lags does."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._hidden: dict[str, int] = {}
+
+    def append(self, session: str, messages: list[dict[str, Any]], key: str | None = None) -> None:
+        super().append(session, messages, key)
+        self._hidden[session] = 2
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        self._hidden[session] = self._hidden.get(session, 0) - 1
+        return [] if self._hidden[session] >= 0 else super().history(session, limit)
+
+
+@pytest.mark.parametrize("name", ["faithful", "isolated"])
+def test_what_is_shown_late_is_neither_changed_nor_another_sessions(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(probes, "LAG_S", 60.0)  # on a busy machine, too
+    assert probe(ShownLater, name, tmp_path)["verdict"] == "kept"
+
+
 CALLED = {"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]}
 ASKED = {"role": "user", "content": "and?"}
 A, B = ({"role": "tool", "tool_call_id": name} for name in "ab")

@@ -49,6 +49,19 @@ def test_a_store_that_hangs_ends_in_unknown_within_its_bound():
     assert time.monotonic() - begin < 100
 
 
+def test_what_could_not_be_run_anyway_is_no_unknown_of_a_check_that_came_to_its_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(CheckOptions, "limit_s", property(lambda _: -1.0))
+    result = run("sound", seed=1, promises=("durable",))
+    assert result.promises["durable"].verdict is Verdict.UNKNOWN, tell(result)
+    assert "time limit reached" in result.promises["durable"].because
+    asked = result.promises["durable"].evidence["scenarios"]
+    assert "kill-clients" in asked
+    assert "kill-engine" not in asked  # there is no server
+    assert result.faults["restart"].not_run == "there is no server: the clients are the engine"
+
+
 def test_a_store_that_hangs_while_it_is_opened_ends_in_unknown():
     result = run("hangs_at_open", seed=1, time_s=2)
     assert result.exit_code == 3

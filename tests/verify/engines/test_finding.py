@@ -76,6 +76,11 @@ def test_the_newest_comes_first_and_a_version_is_a_prefix_of_whole_numbers() -> 
     assert not _begins_with("70.1", "7")
 
 
+@pytest.mark.parametrize(("version", "major"), [("15.18", 15), ("18beta1", 18), ("9", 9)])
+def test_a_version_that_is_not_released_yet_has_its_number_too(version: str, major: int) -> None:
+    assert binaries.Binary("postgres", version, Path("postgres")).major == major
+
+
 def test_two_reservations_are_never_the_same_port() -> None:
     taken = [ports.reserve_port() for _ in range(100)]
     script = (

@@ -129,6 +129,20 @@ def test_a_sync_of_the_whole_system_keeps_everything(supply: ShimSupply, worker:
     assert (supply.directory / "a").read_bytes() == b"1"
 
 
+def test_a_disk_that_refuses_every_sync_refuses_that_of_a_whole_file_system(
+    supply: ShimSupply, worker: Worker
+):
+    worker.say("a = os.open('a', os.O_RDWR | os.O_CREAT); os.write(a, b'1'); os.fsync(a)")
+    worker.say("import ctypes; syncfs = ctypes.CDLL(None).syncfs; os.write(a, b'2')")
+    supply.fail_syncs()
+    worker.say("open('answer', 'w').write(str(syncfs(a)))")
+    answer = (supply.directory / "answer").read_text()
+    supply.heal()
+    supply.cut(worker.end)
+    assert answer == "-1"
+    assert (supply.directory / "a").read_bytes() == b"1"
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -245,6 +259,20 @@ def test_postgres_comes_back_with_every_commit(supply: ShimSupply):
         engine.start()
         assert engine.query("SELECT count(*) FROM t") == [("30",)]
         assert evidence.facts["unsynced_bytes"] > 0
+
+
+def test_postgres_comes_back_with_one_sync_of_its_disk_not_with_one_for_each_file(
+    supply: ShimSupply,
+):
+    with start_engine(
+        "postgres", storage=supply.directory, instruments=supply.instruments
+    ) as engine:
+        assert isinstance(engine, PostgresEngine)
+        supply.settle()
+        before = supply.cut(engine.kill).facts["syncs"]
+        engine.start()
+        files = sum(path.is_file() for path in engine.data_dir.rglob("*"))
+        assert supply.cut(engine.kill).facts["syncs"] - before < files / 4
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

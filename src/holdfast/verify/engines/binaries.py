@@ -27,6 +27,11 @@ class Binary:
     version: str
     path: Path
 
+    @property
+    def major(self) -> int:
+        """The first number of its version: 18 of 18beta1, too."""
+        return _sortable(self.version)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

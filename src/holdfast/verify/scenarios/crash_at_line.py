@@ -200,10 +200,10 @@ class Visits:
 
     def _lines_of(self, operation: str) -> list[Point]:
         """The points that such an operation passes each time; what it does now and then is not."""
-        passed = [self._trace(operation) for _ in range(TRACES)]
-        every = [point for point in passed[0] if all(point in other for other in passed)]
-        self.passing += len(set().union(*passed)) - len(every)
-        return every
+        first, *others = [self._trace(operation) for _ in range(TRACES)]
+        always = set(first).intersection(*others)
+        self.passing += len(set(first).union(*others)) - len(always)
+        return [point for point in first if point in always]
 
     def _trace(self, operation: str) -> list[Point]:
         whole = self._crash_plan(operation, f"{self.scenario.name}-{operation}-{self.tasks}")

@@ -278,6 +278,8 @@ int syncfs(int file)
 {
     if (control == NULL || !is_below(control->directory, file))
         return (int)syscall(SYS_syncfs, file);
+    if (refuse(file) != 0)
+        return -1;
     bring(-1);
     return 0;
 }

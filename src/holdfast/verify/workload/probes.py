@@ -54,6 +54,9 @@ MORE_CONTENTS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 """Not in records of an earlier release, nor in capsules, which have what they have."""
 MEGABYTE_S_MAX: Final = 0.5
 """A store that takes longer for one is not given sixteen."""
+LAG_S: Final = 5.0
+"""So long what was acknowledged may take until it is shown: `fresh` and `durable` judge that."""
+_LAG_POLL_S: Final = 0.02
 NEIGHBOURS: Final = (
     "user", "user-1", "user-10", "user-1:", "user-1:messages", "user-1/2", "User-1", "user-1 ",
     " user-1", "user-*", "user-?", "user-%", "user__", "user-_", "{user-1}", "user-1\n", "user.1",
@@ -84,13 +87,14 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     yes = [{"id": f"yes.{seed}.{n}", "role": "user", "content": "yes"} for n in range(4)]
     again_and_again = [yes[:1], yes[1:2], yes[2:]]
     _offer(surface, "the same words again", f"yes-{seed}", again_and_again, accepted, refused)
-    own = {session for _, session, sent in accepted if _same(surface, session, *sent)}
+    by = time.monotonic() + LAG_S
+    own = {session for _, session, sent in accepted if _same(surface, session, *sent, by=by)}
     surface.close()  # a store may let no second one in
     with plain.Client(target) as again:
         wrong = [
             _example(words, session, sent, _read(again, session))
             for words, session, sent in accepted
-            if not (session in own and _same(again, session, *sent))
+            if not (session in own and _same(again, session, *sent, by=by))
         ]
         for (
             _,
@@ -148,7 +152,8 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
         else:
             accepted.append((session, f"id.{number}"))
     tried = len(accepted)
-    wrong, words = _foreign(surface, accepted), "does not show its own message and no other"
+    words = "does not show its own message and no other"
+    wrong = _foreign(surface, accepted, by=time.monotonic() + LAG_S)
     for greedy in (g for g in _GREEDY if g in dict(accepted) and not wrong):
         accepted.remove((greedy, dict(accepted)[greedy]))
         if _forgets(surface, greedy):
@@ -249,9 +254,9 @@ PROBES: Final[dict[str, Callable[[plain.Client, Target, int], Iterator[dict[str,
 }
 
 
-def _same(surface: plain.Client, session: str, *sent: dict[str, Any]) -> bool:
+def _same(surface: plain.Client, session: str, *sent: dict[str, Any], by: float = 0.0) -> bool:
     """Exactly these messages, and every field that went in is equal, types included."""
-    seen = _read(surface, session)
+    seen = _read(surface, session, count=len(sent), by=by)
     if seen is None or len(seen.messages) != len(sent):
         return False
     return all(
@@ -276,9 +281,11 @@ def _exact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _foreign(surface: plain.Client, accepted: list[tuple[str, str]]) -> list[dict[str, str]]:
+def _foreign(
+    surface: plain.Client, accepted: list[tuple[str, str]], *, by: float = 0.0
+) -> list[dict[str, str]]:
     """The sessions that do not show their own message and no other."""
-    seen = [(session, name, _read(surface, session)) for session, name in accepted]
+    seen = [(session, name, _read(surface, session, count=1, by=by)) for session, name in accepted]
     return [
         _example(repr(session), session, [name], None if read is None else _names(read))
         for session, name, read in seen
@@ -302,10 +309,17 @@ def _names(read: plain.Read) -> list[str]:
     return [plan.name_of(message) for message in read.messages]
 
 
-def _read(surface: plain.Client, session: str) -> plain.Read | None:
-    """The session; None where the store cannot read what it took."""
-    seen = _read_or_error(surface, session)
-    return None if isinstance(seen, Exception) else seen
+def _read(
+    surface: plain.Client, session: str, *, count: int = 0, by: float = 0.0
+) -> plain.Read | None:
+    """The session, with so many messages if they are shown by then; None where it cannot be read."""
+    while True:
+        seen = _read_or_error(surface, session)
+        if isinstance(seen, Exception):
+            return None
+        if len(seen.messages) >= count or time.monotonic() >= by:
+            return seen
+        time.sleep(_LAG_POLL_S)
 
 
 def _read_or_error(surface: plain.Client, session: str) -> plain.Read | Exception:
