@@ -13,6 +13,7 @@ from holdfast.verify.adapters import plain
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import ANOMALIES_MAX, Finding, combine
 from holdfast.verify.workload import plan, probes, tool_turns
+from holdfast.verify.workload.client import TRIES
 from tests.verify.check.stores import KEEPS, ForgetsByPrefix, Lossy, OnlyWhole, Sound
 
 
@@ -78,6 +79,42 @@ def test_what_is_shown_late_is_neither_changed_nor_another_sessions(
 ):
     monkeypatch.setattr(probes, "LAG_S", 60.0)  # on a busy machine, too
     assert probe(ShownLater, name, tmp_path)["verdict"] == "kept"
+
+
+class Away(Sound):
+    """Cannot be read for a while, as where a primary has just changed."""
+
+    refusals = 0
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        Away.refusals += 1
+        if Away.refusals in range(3, 3 + 5 * TRIES):
+            raise ConnectionError("not now")
+        return super().history(session, limit)
+
+
+@pytest.mark.parametrize("name", ["faithful", "isolated"])
+def test_what_cannot_be_read_for_a_while_is_not_changed(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(probes, "LAG_S", 60.0)
+    monkeypatch.setattr(Away, "refusals", 0)
+    assert probe(Away, name, tmp_path)["verdict"] == "kept"
+
+
+class CannotRead(Sound):
+    """Takes one of the odd messages and never gives it back."""
+
+    def history(self, session: str, limit: int | None) -> list[dict[str, Any]]:
+        if session == "odd-1-3":
+            raise ValueError("cannot read that")
+        return super().history(session, limit)
+
+
+def test_what_can_never_be_read_did_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(probes, "LAG_S", 0.5)
+    found = probe(CannotRead, "faithful", tmp_path)
+    assert (found["verdict"], len(found["examples"])) == ("broken", 1)
 
 
 CALLED = {"role": "assistant", "tool_calls": [{"id": "a"}, {"id": "b"}]}

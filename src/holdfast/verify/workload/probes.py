@@ -88,14 +88,17 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
     again_and_again = [yes[:1], yes[1:2], yes[2:]]
     _offer(surface, "the same words again", f"yes-{seed}", again_and_again, accepted, refused)
     by = time.monotonic() + LAG_S
-    own = {session for _, session, sent in accepted if _same(surface, session, *sent, by=by)}
+    own = [_same(surface, session, *sent, by=by) for _, session, sent in accepted]
     surface.close()  # a store may let no second one in
     with plain.Client(target) as again:
-        wrong = [
-            _example(words, session, sent, _read(again, session))
-            for words, session, sent in accepted
-            if not (session in own and _same(again, session, *sent, by=by))
-        ]
+        other = [_same(again, session, *sent, by=by) for _, session, sent in accepted]
+        late = time.monotonic() + LAG_S
+        wrong = []
+        for (words, session, sent), *looks in zip(accepted, own, other, strict=True):
+            # What could not be read is looked at once more when all the rest has been.
+            refusal = None in looks and False not in looks
+            if not (all(looks) or (refusal and _same(again, session, *sent, by=late))):
+                wrong.append(_example(words, session, sent, _read(again, session)))
         for (
             _,
             session,
@@ -153,7 +156,7 @@ def isolated(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
             accepted.append((session, f"id.{number}"))
     tried = len(accepted)
     words = "does not show its own message and no other"
-    wrong = _foreign(surface, accepted, by=time.monotonic() + LAG_S)
+    wrong = _foreign(surface, accepted, await_own=True)
     for greedy in (g for g in _GREEDY if g in dict(accepted) and not wrong):
         accepted.remove((greedy, dict(accepted)[greedy]))
         if _forgets(surface, greedy):
@@ -236,7 +239,8 @@ def old(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[str, 
                 accepted.append((words, f"old-{seed}-{number}", message))
     finally:
         yesterday.close()
-    wrong = [words for words, session, message in accepted if not _same(surface, session, message)]
+    by = time.monotonic() + LAG_S
+    wrong = [w for w, session, message in accepted if not _same(surface, session, message, by=by)]
     if accepted and not wrong:
         words, session, _ = accepted[0]
         _append(surface, session, plan.message(f"new.{seed}"))
@@ -254,10 +258,17 @@ PROBES: Final[dict[str, Callable[[plain.Client, Target, int], Iterator[dict[str,
 }
 
 
-def _same(surface: plain.Client, session: str, *sent: dict[str, Any], by: float = 0.0) -> bool:
-    """Exactly these messages, and every field that went in is equal, types included."""
+def _same(
+    surface: plain.Client, session: str, *sent: dict[str, Any], by: float = 0.0
+) -> bool | None:
+    """Exactly these messages, and every field that went in is equal, types included.
+
+    None: the session could not be read.
+    """
     seen = _read(surface, session, count=len(sent), by=by)
-    if seen is None or len(seen.messages) != len(sent):
+    if seen is None:
+        return None
+    if len(seen.messages) != len(sent):
         return False
     return all(
         name in back and _is_same(back[name], value)
@@ -282,10 +293,14 @@ def _exact(value: Any) -> str:
 
 
 def _foreign(
-    surface: plain.Client, accepted: list[tuple[str, str]], *, by: float = 0.0
+    surface: plain.Client, accepted: list[tuple[str, str]], *, await_own: bool = False
 ) -> list[dict[str, str]]:
     """The sessions that do not show their own message and no other."""
-    seen = [(session, name, _read(surface, session, count=1, by=by)) for session, name in accepted]
+    by = time.monotonic() + LAG_S
+    seen = [
+        (session, name, _read(surface, session, count=int(await_own), by=by))
+        for session, name in accepted
+    ]
     return [
         _example(repr(session), session, [name], None if read is None else _names(read))
         for session, name, read in seen
@@ -312,12 +327,14 @@ def _names(read: plain.Read) -> list[str]:
 def _read(
     surface: plain.Client, session: str, *, count: int = 0, by: float = 0.0
 ) -> plain.Read | None:
-    """The session, with so many messages if they are shown by then; None where it cannot be read."""
+    """The session, with so many messages if they are shown by then; None if it cannot be read by then."""
     while True:
         seen = _read_or_error(surface, session)
+        over = time.monotonic() >= by
         if isinstance(seen, Exception):
-            return None
-        if len(seen.messages) >= count or time.monotonic() >= by:
+            if over:
+                return None
+        elif over or len(seen.messages) >= count:
             return seen
         time.sleep(_LAG_POLL_S)
 
