@@ -473,23 +473,6 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         ],
         Header("hand"),
     ),
-    "a read in pages, and a forget between two of them": (
-        "forgotten",
-        [
-            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
-            read(4, 7, 8, "a", "b", "c"), forget(5, 20, 30), read(6, 15, 35, "a"), read(7, 40, 41),
-        ],
-        Header("hand"),
-    ),
-    "two reads lack what one forget is just taking": (
-        "forgotten",
-        [
-            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
-            read(4, 7, 8, "a", "b", "c"), forget(5, 20, 30), read(6, 15, 25, "a"),
-            read(7, 16, 24, "a"), read(8, 40, 41),
-        ],
-        Header("hand"),
-    ),
     "what came back stays": (
         "forgotten",
         [

@@ -355,8 +355,8 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
         return False
     oldest = min(row, key=facts.known_ns.__getitem__)
     for forget in facts.forgets_after(facts.known_ns[append], read.comp):
-        # Beside the read it may well have come after it, unless it has begun with the oldest.
-        beside = forget.comp >= read.inv and not _is_cut_by(missing, forget)
+        # Beside the read it may well have come after it; unless it has begun with the oldest.
+        beside = forget.comp >= read.inv
         if beside and (row[0].inv < append.inv or facts.case.trims):
             continue
         kept = row[0] if beside else oldest
@@ -385,17 +385,6 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
     )
     _add_forgotten(facts, missing, found, left, (other.number, read.number), because, forget)
     return forget.certain
-
-
-def _is_cut_by(missing: _Missing, forget: Forget) -> bool:
-    """Whether a read lasted while all of the forget was done, or several reads lack it just then.
-
-    Those would be as many late reads, and it is one forget.
-    """
-    read, others = missing.read, missing.lacked_by[:LOOKS_MAX]
-    within = read.inv <= forget.inv and forget.comp <= read.comp
-    meet = [other.inv <= forget.comp and other.comp >= forget.inv for other in others]
-    return forget.certain and (within or (len(meet) > 1 and all(meet)))
 
 
 def _add_forgotten(
