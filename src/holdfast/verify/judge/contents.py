@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.verify.history import Operation
 from holdfast.verify.judge.case import Append, Case, Read
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import check_forgotten
+from holdfast.verify.judge.forgotten import check_forgotten, may_be_forgotten
 
 
 def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings) -> None:
@@ -134,7 +134,7 @@ def _report_batch(
     if rest and not missing:
         return  # it is all there; what came back is told by its own name
     witness: tuple[int, ...] = (batch.number, read.number)
-    also = {"forgotten"} if case.may_be_forgotten(batch, read) else set()
+    also = {"forgotten"} if may_be_forgotten(case, batch, read) else set()
     if shown != tuple(message for message in batch.ids if message in there):
         because = f"read {read.number} shows the messages of append {batch.number} in another order"
         found.add("reorder", shown[0], witness, because, read=read.number)

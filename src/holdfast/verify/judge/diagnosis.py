@@ -118,10 +118,10 @@ def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozen
     if by_rules is None or not is_small(session) or len({f.cause for f in found}) == 1:
         return by_rules or frozenset(f.cause for f in found)
     operations = operations_of(session)
-    alone = [f.also | {f.cause} for f in found if f.anomaly.name in _BEYOND_SEARCH]
+    alone = {f.cause for f in found if f.anomaly.name in _BEYOND_SEARCH}
 
     def explains(given_up: frozenset[str]) -> bool:
-        return all(given_up & need for need in alone) and not recheck.impossible(
+        return given_up >= alone and not recheck.impossible(
             operations, "", given_up=given_up, states_max=STATES_MAX
         )
 
@@ -135,30 +135,13 @@ def _smallest(
 ) -> frozenset[str] | None:
     """The smallest set of promises that explains everything; the better one of two."""
     candidates = _in_order({f.cause for f in found})
-    votes = _votes(found)
+    votes = Counter(f.vote for f in found)
     for size in range(1, len(candidates) + 1):
         sets = [frozenset(c) for c in combinations(candidates, size)]
         fitting = [s for s in sets if explains(s)]
         if fitting:
             return max(fitting, key=lambda s: (s == favourite, sum(votes[p] for p in s)))
     return None
-
-
-def _votes(found: list[Found]) -> Counter[str]:
-    """How many reads speak for each promise.
-
-    What came back speaks for a late read as much, unless a later read shows whether it stays; that
-    it was missing before speaks for nothing more.
-    """
-    back = {f.anomaly.message for f in found if f.anomaly.name == "resurrected"}
-    said: set[tuple[str, str, int | None]] = set()
-    for f in found:
-        name, message = f.anomaly.name, f.anomaly.message
-        if f.lean or message not in back:
-            said.add((f.lean or f.cause, name, f.read))
-        elif name == "resurrected":
-            said |= {(cause, name, f.read) for cause in {"fresh", f.cause} & (f.also | {f.cause})}
-    return Counter(promise for promise, _, _ in said)
 
 
 def _proven(recheck: Recheck, found: list[Found], chosen: frozenset[str]) -> frozenset[str]:

@@ -34,6 +34,11 @@ class Found:
         """What is given up to explain it: its promise. What nobody wrote explains nothing else."""
         return "phantom" if self.anomaly.name == "phantom" else self.anomaly.promise
 
+    @property
+    def vote(self) -> str:
+        """The cause that explains it best."""
+        return self.lean or self.cause
+
 
 class Findings:
     """The findings of one session, in the order found; the first witnesses of each are kept."""
@@ -41,7 +46,6 @@ class Findings:
     def __init__(self, session: str) -> None:
         self._session = session
         self._found: dict[tuple[str, str], list[Found]] = {}
-        self._names: set[str] = set()
         self.apart = False
         """Whether batches are torn or mixed up, so that each message is judged by itself."""
 
@@ -62,7 +66,6 @@ class Findings:
 
         `spare` are operations that the proof may need as well, in the order of their worth.
         """
-        self._names.add(name)
         same = self._found.setdefault((name, message), [])
         if len(same) < SAME_MAX:
             numbers = tuple(dict.fromkeys(witness))
@@ -71,7 +74,7 @@ class Findings:
 
     def names(self, name: str) -> bool:
         """Whether anything of that name was found."""
-        return name in self._names
+        return any(found == name for found, _ in self._found)
 
     def messages(self, name: str) -> set[str]:
         """Of which messages that was found."""
