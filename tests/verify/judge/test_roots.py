@@ -698,3 +698,16 @@ def test_what_came_back_is_shown_and_no_sentence_calls_it_missing(seed: str) -> 
     result = judge(history)
     assert result.verdict is Verdict.BROKEN
     assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
+
+
+@pytest.mark.parametrize(
+    "late", [(read(6, 15, 35, "a"),), (read(6, 15, 25, "a"), read(7, 16, 24, "a"))]
+)
+def test_what_a_forget_is_just_taking_is_never_lost(late: tuple[Op, ...]) -> None:
+    """A read in pages with a forget between two of them, and two reads beside one forget."""
+    before = [append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c")]
+    ops = [*before, read(4, 7, 8, "a", "b", "c"), forget(5, 20, 30), *late, read(8, 40, 41)]
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"forgotten"}
