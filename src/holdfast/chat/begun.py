@@ -79,10 +79,9 @@ async def interrupted(store: AsyncStore, person: Person, conversation: str) -> M
 
 async def erase(store: AsyncStore, person: Person, conversation: str | None = None) -> list[Erased]:
     """Forget what was heard in one conversation, or in all of them."""
-    prefix, erased = person.begun(conversation or ""), []
-    while names := await store.sessions(prefix=prefix, limit=bounds.SESSIONS_MAX):
-        mine = [name for name in names if conversation is None or name == prefix]
+    prefix, erased, last = person.begun(conversation or ""), list[Erased](), None
+    while names := await store.sessions(prefix=prefix, after=last, limit=bounds.SESSIONS_MAX):
+        mine = (name for name in names if conversation is None or name == prefix)
         erased += [await store.forget(name) for name in mine]
-        if len(mine) < len(names):  # of other conversations that begin alike
-            break
+        last = names[-1]
     return erased

@@ -99,11 +99,8 @@ def faithful(surface: plain.Client, target: Target, seed: int) -> Iterator[dict[
             refusal = None in looks and False not in looks
             if not (all(looks) or (refusal and _same(again, session, *sent, by=late))):
                 wrong.append(_example(words, session, sent, _read(again, session)))
-        for (
-            _,
-            session,
-            _,
-        ) in accepted:  # a store that is one file is slow for as long as it is large
+        # A store that is one file is slow for as long as it is large.
+        for _, session, _ in accepted:
             _forgets(again, session)
     names = [example["what"] for example in wrong]
     odd = f"{len(accepted)} odd messages"

@@ -47,7 +47,8 @@ class Topology(Engine, Protocol):
     def partition(self, member: Any, *, from_: str = "members", way: str = "both") -> Evidence:
         """Cut this member off: `members` (clients still reach it), `clients`, or `all`.
 
-        One way, with Redis: `out` holds what it says, so it hears and is not heard, `in` what it is told. Nothing is refused and nothing closed: bytes do not arrive, as with a broken cable.
+        One way, with Redis: `out` holds what it says, so it hears and is not heard, `in` what it is
+        told. Nothing is refused and nothing closed: bytes do not arrive, as with a broken cable.
         `UsageError` where it was started without `partitions=True`.
         """
 
