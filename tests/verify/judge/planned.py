@@ -150,7 +150,7 @@ def _plan(rng: random.Random) -> list[_Planned]:
             clock = end + rng.randint(1, rng.choice((10, 10, 80)))
     last = max(one.effect for one in plan)
     for client in range(rng.randint(1, 3)):
-        inv = last + rng.randint(-40, 5)
+        inv = max(0, last + rng.randint(-40, 5))
         op = Op(len(plan), "history", inv, inv + 40, "ok", process=client)
         plan.append(_Planned(op, inv, inv + 30, happens=True))
     return plan

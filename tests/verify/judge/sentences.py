@@ -26,13 +26,13 @@ _FORMS = (
     r"read \d+ of session '[^']*' shows '[^']*', which append \d+ wrote to session '[^']*'",
     r"append \d+ of '[^']*' definitely failed, yet read \d+ shows it",
     r"read \d+ shows '[^']*', which nobody ever appended",
-    r"read \d+ shows \d+ of the \d+ messages of append \d+, and not '[^']*'",
+    r"read \d+ shows \d+ of the \d+ messages of append \d+, and not '[^']*'(?:, and asked for the newest \d+)?",
     r"read \d+ shows '[^']*' among the messages of append \d+",
     r"read \d+ shows the messages of append \d+ in another order",
     rf"{_WHAT}, which asked for the newest \d+ and shows '[^']*' of the same append",
     (
-        rf"{_WHAT}, and no read that ended after read \d+ began shows it"
-        r"(?:: read \d+ shows nothing, the whole session is gone before its time)?"
+        rf"{_WHAT}, and no read that (?:ended after read \d+ began|began after read \d+ ended) shows it"
+        r"(?:: read \d+ shows nothing(?: as old as '[^']*')?, the whole session is gone before its time)?"
     ),
     rf"{_WHAT}; forget \d+ ended after read \d+ began, so no later read can tell whether it was lost",
     (
@@ -40,7 +40,7 @@ _FORMS = (
         r"so no later read can tell whether it was lost"
     ),
     (
-        rf"{_WHAT}, but (?:the later )?read \d+ shows it"
+        rf"{_WHAT}(?:, but (?:the later )?read \d+ shows it)?"
         r"(?:: [\d.]+ ms stale(?:, read by (?:its own writer|another client))?)?"
     ),
     (
@@ -57,7 +57,8 @@ _FORMS = (
     ),
     (
         rf"forget \d+ began after (?:'[^']*' was {_SIGHT}|a fault ended append \d+ of '[^']*') and ended "
-        r"before read \d+ began, which shows it again"
+        r"before read \d+ began, which shows it again(?:, and the later read \d+ does not|, and not all of its \d+ attempts "
+        r"had ended when forget \d+ began)?"
     ),
     (
         rf"(?:'[^']*' was {_SIGHT}|append \d+ of '[^']*' was ended by a fault) before append \d+ of "
@@ -348,6 +349,33 @@ class _Look:
         seen = list(dict.fromkeys(m for m in row if m in ids))
         return len(seen) > 1 and seen != [m for m in ids if m in seen]
 
+    def gone_again(self, message: str, read: str, later: str) -> bool:
+        ended = self.op(read, "history").completed_ns
+        return self.is_missing(message, later) and self.op(later, "history").invoked_ns > ended
+
+    def no_read_begun_later(self, message: str, read: str) -> bool:
+        ended = self.op(read, "history").completed_ns
+        session = self.history.sessions[self.anomaly.session]
+        return not any(
+            o.invoked_ns > ended and message in o.ids() for o in session.reads if o.status == "ok"
+        )
+
+    def _began_ns(self, message: str) -> int:
+        session = self.history.sessions[self.anomaly.session]
+        return min(o.invoked_ns for o in session.appends if message in o.ids())
+
+    def nothing_as_old(self, read: str, message: str) -> bool:
+        row = self.row(read)
+        return bool(row) and all(self._began_ns(m) > self._began_ns(message) for m in row)
+
+    def retried(self, count: str, forget: str) -> bool:
+        session = self.history.sessions[self.anomaly.session]
+        tries = [
+            o for o in session.appends if o.status != "fail" and self.anomaly.message in o.ids()
+        ]
+        began = self.op(forget, "forget").invoked_ns
+        return len(tries) == int(count) > 1 and any(o.completed_ns >= began for o in tries)
+
     def lacks(self, read: str, message: str) -> bool:
         return message not in self.row(read)
 
@@ -420,7 +448,13 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
         rf"{_ABOUT}, and no read that ended after read \2 began",
         _Look.no_later_read,
     ),
-    ("shows nothing", r"began shows it: read (\d+) shows nothing", _Look.shows_nothing),
+    (
+        "no read that began later",
+        rf"{_ABOUT}, and no read that began after read \2 ended",
+        _Look.no_read_begun_later,
+    ),
+    ("nothing as old", rf": read (\d+) shows nothing as old as {_M},", _Look.nothing_as_old),
+    ("shows nothing", r"(?:began|ended) shows it: read (\d+) shows nothing,", _Look.shows_nothing),
     ("a forget after", r"; forget (\d+) ended after read (\d+) began", _Look.forget_after),
     (
         "a forget that may be after",
@@ -432,6 +466,11 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     (
         "asked for",
         r"read (\d+) (?:began and is missing from it|shows '[^']*' without it), which asked for the newest (\d+)",
+        _Look.asked_for,
+    ),
+    (
+        "cut by its limit",
+        r"^read (\d+) shows \d+ of the \d+ messages .*, and asked for the newest (\d+)$",
         _Look.asked_for,
     ),
     (
@@ -461,8 +500,18 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ),
     (
         "resurrected",
-        rf"^forget (\d+) began after (?:{_M} was {_S}|a fault ended append (\d+) of {_M}) and ended before read (\d+) began, which shows it again$",
+        rf"^forget (\d+) began after (?:{_M} was {_S}|a fault ended append (\d+) of {_M}) and ended before read (\d+) began, which shows it again",
         _Look.resurrected,
+    ),
+    (
+        "retried",
+        r", and not all of its (\d+) attempts had ended when forget (\d+) began$",
+        _Look.retried,
+    ),
+    (
+        "gone again",
+        rf"^forget \d+ began after .*?{_M}.* read (\d+) began, which .* later read (\d+) does not$",
+        _Look.gone_again,
     ),
     (
         "misplaced",
@@ -486,7 +535,7 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ("nobody", rf"^read (\d+) shows {_M}, which nobody ever appended$", _Look.nobody),
     (
         "torn",
-        rf"^read (\d+) shows (\d+) of the (\d+) messages of append (\d+), and not {_M}$",
+        rf"^read (\d+) shows (\d+) of the (\d+) messages of append (\d+), and not {_M}(?:, and asked for the newest \d+)?$",
         _Look.torn,
     ),
     ("among", rf"^read (\d+) shows {_M} among the messages of append (\d+)$", _Look.among),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.verify.history import Header, History
+from holdfast.verify.history import Event, Header, History
 from holdfast.verify.judge import Verdict, judge
 from holdfast.verify.judge.findings import Findings
 from holdfast.verify.judge.judge_command import render, to_json
@@ -119,6 +119,10 @@ def test_a_simulated_store_without_a_defect_raises_no_alarm() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_whatever_a_history_holds_the_judge_can_prove_what_it_says(name: str) -> None:
     check_planned(name, (f"share-{number}" for number in range(40)))
+
+
+def test_a_session_of_which_something_came_back_is_not_said_to_be_gone() -> None:
+    check_planned("all at once", ["torture-3-50"])
 
 
 def check_planned(name: str, seeds: Iterable[str]) -> None:
@@ -462,6 +466,314 @@ def test_one_read_of_before_a_forget_is_late_where_the_next_lacks_it_again() -> 
     result = judge(to_history(ops))
 
     assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
+
+
+ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
+    "nothing but a late read, which shows what a forget took and the next read lacks": (
+        "fresh",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "a read in pages, and a forget between two of them": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 8, "a", "b", "c"), forget(5, 20, 30), read(6, 15, 35, "a"), read(7, 40, 41),
+        ],
+        Header("hand"),
+    ),
+    "two reads lack what one forget is just taking": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 8, "a", "b", "c"), forget(5, 20, 30), read(6, 15, 25, "a"),
+            read(7, 16, 24, "a"), read(8, 40, 41),
+        ],
+        Header("hand"),
+    ),
+    "what came back stays": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12, "a", "b"),
+        ],
+        Header("hand"),
+    ),
+    "a read shows what a forget took beside what is newer, and the next lacks it": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            append(5, 9, 10, "c"), read(6, 11, 12, "a", "c"), read(7, 13, 14, "c"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "c") for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "of two that a forget took only the one comes back that was retried since": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "a", key="k"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"),
+            forget(4, 7, 8), append(5, 9, 10, "a", key="k"), read(6, 11, 12, "a"),
+        ],
+        Header("hand"),
+    ),
+    "what came back was forgotten once more before a read lacked it": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8, "a"),
+            forget(5, 9, 10), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "a window that is too short for it does not say that what came back is gone again": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"), forget(4, 7, 8),
+            read(5, 9, 10, "a", "b"), read(6, 11, 12, "b", limit=1),
+        ],
+        Header("hand"),
+    ),
+    "what a forget took is rightly missing, and then comes back": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), forget(3, 5, 6), read(4, 7, 8),
+            read(5, 9, 10, limit=3), read(6, 11, 12, "a"),
+        ],
+        Header("hand"),
+    ),
+    "of three late reads one is followed by a read that shows that it was late": (
+        "fresh",
+        [
+            append(1, 1, 2, "a"), forget(2, 3, 4), read(3, 5, 6, "a"), append(4, 7, 8, "b"),
+            forget(5, 9, 10), read(6, 11, 12, "b"), append(7, 13, 14, "c"), forget(8, 15, 16),
+            read(9, 17, 18, "c"), read(10, 19, 20),
+        ],
+        Header("hand"),
+    ),
+    "a window does not show whether the forget took what stood before the one that was retried": (
+        "forgotten",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b", key="k"), forget(3, 5, 6),
+            append(4, 7, 8, "b", key="k"), read(5, 9, 10, "b", limit=1),
+        ],
+        Header("hand"),
+    ),
+    "an empty answer to a read with a limit is no other window": (
+        "fresh",
+        [append(1, 1, 2, "a"), read(2, 3, 4, limit=5), read(3, 5, 6, "a"), read(4, 7, 8, "a")],
+        Header("hand"),
+    ),
+    "two reads before a forget lack it: it is lost, and not late twice": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a"),
+            read(4, 7, 8, "a", limit=1), forget(5, 9, 10), read(6, 11, 12),
+        ],
+        Header("hand"),
+    ),
+    "what is missing while a forget is under way, and is not the oldest": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 20, "a", "c"), forget(5, 9, 30, process=2), read(6, 31, 32),
+        ],
+        Header("hand"),
+    ),
+    "a forget without an answer, and one read lacks what others show before and after it": (
+        "snapshot",
+        [
+            forget(1, 1, NEVER_NS, status="info"), append(2, 3, 4, "a"), append(3, 5, 6, "b"),
+            append(4, 7, 8, "c"), read(5, 9, 10, "a", "b", "c"), read(6, 11, 12, "b", "c"),
+            read(7, 13, 14, "a", "b", "c"),
+        ],
+        Header("hand"),
+    ),
+    "the same, and the forget began after all of it was there": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            forget(4, 7, NEVER_NS, status="info"), read(5, 9, 10, "b", "c"),
+            read(6, 11, 12, "a", "b", "c"),
+        ],
+        Header("hand"),
+    ),
+    "a read lacks one of many, and so does the last, after which nobody looks again": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"), append(4, 7, 8, "d"),
+            read(5, 9, 10, "a", "c", "d"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "a", "b", "c", "d") for n in range(9)),
+            read(40, 50, 51, "a", "b", "d"),
+        ],
+        Header("hand"),
+    ),
+    "only a read beside it shows what is missing between others": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"),
+            read(4, 7, 20, "a", "b", "c"), read(5, 10, 30, "a", "c", process=2),
+        ],
+        Header("hand"),
+    ),
+    "what was sent twice is shown twice, or was forgotten in between": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "x", key="q"), append(2, 3, 4, "x", key="q"), read(3, 5, 6, "x", "x"),
+            append(4, 10, 11, "a", key="k"), forget(5, 20, 21), read(6, 22, 23),
+            append(7, 24, 25, "a", key="k"),
+            *(read(30 + n, 30 + 2 * n, 31 + 2 * n, "a") for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "what was sent twice is shown twice, or is the newest once more": (
+        "exactly-once",
+        [
+            append(1, 1, 2, "x", key="q"), append(2, 3, 4, "x", key="q"), read(3, 5, 6, "x", "x"),
+            append(4, 10, 11, "a", key="k"), append(5, 12, 13, "b"), append(6, 14, 15, "a", key="k"),
+            *(read(30 + n, 30 + 2 * n, 31 + 2 * n, "a", limit=1) for n in range(8)),
+        ],
+        Header("hand"),
+    ),
+    "a store that keeps the last few cut off one too many while a forget is under way": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 20, "b"),
+            forget(4, 6, 30, process=2), read(5, 31, 32),
+        ],
+        Header("hand", kept_last=3),
+    ),
+    "all that is old is gone at once, long before its time": (
+        "expiring",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), append(3, 5, 6, "c"), read(4, 7, 8, "c"),
+            read(5, 9, 10, "c"),
+        ],
+        Header("hand", ttl_s=1000.0),
+    ),
+    "nothing is there, long before its time, and then a forget": (
+        "expiring",
+        [append(1, 1, 2, "a"), read(2, 3, 4), forget(3, 5, 6), read(4, 7, 8)],
+        Header("hand", ttl_s=1000.0),
+    ),
+    "three reads lack one message, and none shows it again": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), append(3, 5, 6, "b"), read(4, 7, 8, "a"),
+            read(5, 9, 10, "a"), read(6, 11, 12, "a"),
+        ],
+        Header("hand"),
+    ),
+    "a limit that skips the newest cuts a batch while it is written": (
+        "snapshot",
+        [
+            append(1, 1, 2, "a"), read(2, 3, 4, "a"), read(3, 5, 6, "a"), read(4, 7, 8, "a"),
+            append(5, 9, 12, "b", "c"), read(6, 10, 11, "a", "b", limit=2), read(7, 13, 14, "a", "b", "c"),
+        ],
+        Header("hand"),
+    ),
+    "a message twice makes what a limit allows too long": (
+        "exactly-once",
+        [append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b", "b", limit=2)],
+        Header("hand"),
+    ),
+    "a store that keeps the last few cut off one too many, and then a forget": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "b"),
+            forget(4, 7, 8), read(5, 9, 10),
+        ],
+        Header("hand", kept_last=3),
+    ),
+}  # fmt: skip
+
+
+def undone(turn: int, *, stays: bool) -> list[Op]:
+    """A message, a forget, and two reads that show it again; or only the first of them does."""
+    n, at, message = 10 * turn, 100 * turn, f"m{turn}"
+    older = [f"m{before}" for before in range(turn)]
+    return [
+        append(n, at, at + 1, message), read(n + 1, at + 2, at + 3, *older, message),
+        forget(n + 2, at + 4, at + 5), read(n + 3, at + 6, at + 7, *older, message),
+        read(n + 4, at + 8, at + 9, *older, *([message] if stays else [])),
+    ]  # fmt: skip
+
+
+def test_forgets_that_are_undone_are_no_late_reads_though_one_of_them_looks_so() -> None:
+    ops = [op for turn in range(4) for op in undone(turn, stays=turn < 3)]
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"forgotten"}
+
+
+@pytest.mark.parametrize("why", ONE_DEFECT)
+def test_of_two_that_explain_a_session_the_one_with_fewer_and_nearer_operations_is_accused(
+    why: str,
+) -> None:
+    promise, ops, header = ONE_DEFECT[why]
+    history = to_history(ops, header)
+
+    result = judge(history)
+
+    assert {anomaly.promise for anomaly in roots(result)} == {promise}
+    assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
+
+
+@pytest.mark.parametrize("forgets", [(), (forget(7, 13, 14),)], ids=["read last", "then forgotten"])
+def test_what_a_fault_may_have_taken_is_lost_and_no_late_read(forgets: tuple[Op, ...]) -> None:
+    ops = [
+        append(1, 1, 2, "a"), read(2, 3, 4, "a"), append(3, 5, 6, "b"), append(4, 7, 8, "c"),
+        append(5, 9, 9, "d"), read(6, 11, 12, "a"), *forgets,
+    ]  # fmt: skip
+    crash = (Event("fault", 10, name="sigkill", landed=True),)
+
+    result = judge(to_history(ops, faults=crash))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_what_is_gone_after_a_crash_is_lost_though_more_reads_were_late_before() -> None:
+    """The acknowledgement came before the write, each time; at the crash it was too early."""
+    ops = [
+        append(1, 1, 2, "a"), read(2, 3, 4), read(3, 5, 6), read(4, 7, 8, "a"),
+        append(5, 9, 10, "b"), read(6, 11, 12, "a"), read(7, 13, 14, "a"), read(8, 15, 16, "a", "b"),
+        append(9, 17, 18, "c"), append(10, 19, 20, "d"), append(11, 21, 22, "e"), read(12, 24, 25, "a", "b"),
+    ]  # fmt: skip
+    crash = (Event("fault", 23, name="sigkill", landed=True),)
+
+    result = judge(to_history(ops, faults=crash))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_what_only_its_writer_ever_saw_was_never_kept_and_no_other_read_was_late() -> None:
+    """A transaction that nobody commits: its own connection sees it until the process ends."""
+    ops = [
+        append(1, 1, 2, "a", process=1), read(2, 3, 4, "a", process=1), read(3, 5, 6, process=2),
+        read(4, 7, 8, "a", process=1), append(5, 9, 10, "b", process=2), read(6, 11, 12, "b", process=2),
+        *(append(10 + n, 20 + 2 * n, 21 + 2 * n, f"c{n}", process=2) for n in range(20)),
+        read(40, 71, 72, process=2),
+    ]  # fmt: skip
+    crash = (Event("fault", 70, name="sigkill", landed=True),)
+
+    result = judge(to_history(ops, faults=crash))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+
+
+def test_two_windows_that_show_two_parts_of_a_batch_are_not_said_to_show_one_message() -> None:
+    ops = [
+        append(1, 1, 9, "a", "b", "c"), read(2, 2, 3, "b", "c", limit=2), read(3, 4, 5),
+        append(4, 10, 11, "d"), read(5, 12, 13, "a", limit=1),
+    ]  # fmt: skip
+    history = to_history(ops)
+
+    result = judge(history)
+
+    assert result.anomalies
+    assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
 
 
 def test_sessions_of_one_store_are_explained_by_one_defect_where_one_explains_them() -> None:

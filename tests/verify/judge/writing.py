@@ -35,7 +35,7 @@ def suspected(history: History) -> Findings:
     """What the rules alone find in the session `s`, before any of it is proven."""
     session = history.sessions["s"]
     found = Findings(session.name)
-    apply_rules(history, session, make_case(session, history.header), found)
+    apply_rules(history, session, make_case(history, session), found)
     return found
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from holdfast.verify.judge.case import Append, Read
+from holdfast.verify.judge.case import Append, Forget, Read, fault_between
 from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import may_be_forgotten
 from holdfast.verify.judge.peaks import Peaks
 
 NS_PER_MS: Final = 1_000_000
@@ -31,6 +30,15 @@ class _Missing:
     """What the read shows and began after the batch was known: then it is no earlier state."""
 
     message: str
+    lacked_by: Sequence[Read] = ()
+    """All reads that lack it."""
+
+    together: int = 1
+    """How many batches the read lacks."""
+
+    holes: bool = False
+    """Whether reads, this or others, lack what stands between others and comes again."""
+
     also: frozenset[str] = frozenset()
     spare: tuple[int, ...] = ()
     lean: str = ""
@@ -45,20 +53,42 @@ def check_absence(facts: Facts, found: Findings) -> None:
     """Report every batch that was known before a read, is missing from it, and not forgotten."""
     appends = sorted(facts.case.appends, key=facts.known_ns.__getitem__)
     seen = Peaks([facts.last_seen_ns(append) for append in appends])
-    lacking = {read: _lacks(facts, read, appends, seen) for read in facts.case.reads}
+    lacking: dict[Read, list[Append]] = {}
+    lacked_by: dict[Append, list[Read]] = {}
+    holes = False
+    for read in sorted(facts.case.reads, key=lambda read: read.inv):
+        lacking[read] = []
+        for at in _lacks(facts, read, appends, seen):
+            append = appends[at]
+            lacking[read].append(append)
+            lacked_by.setdefault(append, []).append(read)
+            holes = holes or _is_hole(facts, append, read)
+            if len(lacked_by[append]) == LOOKS_MAX and facts.shown_after(append, read.inv) is None:
+                seen.drop(at)  # it is gone; all further reads lack it too
     windows = facts.wrong_windows(lacking)
     reported: set[object] = set()
-    for read in sorted(facts.case.reads, key=lambda read: read.inv):
+    for read, absent in lacking.items():
         lean = "snapshot" if read in windows else ""
         newest = facts.newest(read)
-        for append in lacking[read]:
+        for append in absent:
             kind = (append, lean, *_kind(facts, append, read, newest))
             # Of one kind the first is kept: a long session has as many as messages times reads.
             if kind not in reported:
                 reported.add(kind)
                 missing = _missing(facts, append, read, newest)
                 if missing is not None:
+                    others, together = lacked_by[append], len(absent)
+                    missing = replace(missing, lacked_by=others, together=together, holes=holes)
                     _report(facts, missing, found, lean)
+
+
+def _is_hole(facts: Facts, append: Append, read: Read) -> bool:
+    newest, again = facts.newest(read), facts.shown_after(append, read.comp)
+    if newest is None or again is None or again.inv <= read.comp:
+        return False
+    return facts.known_ns[append] < newest.inv and not _written_late(
+        facts, append, newest, read.inv
+    )
 
 
 def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tuple[object, ...]:
@@ -76,7 +106,7 @@ def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tu
     )
 
 
-def _lacks(facts: Facts, read: Read, appends: list[Append], seen: Peaks) -> list[Append]:
+def _lacks(facts: Facts, read: Read, appends: list[Append], seen: Peaks) -> list[int]:
     """What was known before the read began, or before what it shows did, and is not in it."""
     row = facts.rows[read]
     if read.cut and not row:
@@ -92,9 +122,9 @@ def _lacks(facts: Facts, read: Read, appends: list[Append], seen: Peaks) -> list
     if read.cut:
         wanted = range(bisect_right(appends, first_ns, key=known_ns.__getitem__), end)
     return [
-        append
-        for append in map(appends.__getitem__, wanted)
-        if append not in shown
+        at
+        for at in wanted
+        if (append := appends[at]) not in shown
         and not (read.cut and append.inv <= first_ns)
         and read.back.isdisjoint(append.ids)
     ]
@@ -110,10 +140,14 @@ def _missing(facts: Facts, append: Append, read: Read, newest: Append | None) ->
     return None
 
 
-def _shown_by(append: Append, *rows: tuple[str, ...]) -> str:
-    """The first message of the batch that all of these hold; a window may cut off the first."""
-    fitting = (m for m in append.ids if all(m in row for row in rows))
-    return next(fitting, append.ids[-1])
+def _shown_by(append: Append, row: tuple[str, ...]) -> str:
+    """The first message of the batch that it holds; a window may cut off the first."""
+    return _in_both(append, row, append.ids) or append.ids[-1]
+
+
+def _in_both(append: Append, one: tuple[str, ...], other: tuple[str, ...]) -> str | None:
+    """The first message of the batch that both hold: two windows may show two parts of it."""
+    return next((m for m in append.ids if m in one and m in other), None)
 
 
 def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None:
@@ -122,18 +156,25 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     if forget is not None and _report_half_forgotten(facts, missing, found):
         return
     again = facts.shown_after(missing.append, read.inv)
+    if again is not None and again.inv <= read.comp and not _may_be_late(facts, missing):
+        again = None  # only a read beside it shows it: it was lost just then
     also = _also(facts, missing)
-    if again is None or again.inv <= read.comp:
+    if again is None or again.inv <= read.comp or _never_stayed(facts, missing):
         also |= {"durable"}  # gone
     elif _written_late(facts, missing.append, missing.beyond, read.inv):
         also |= WRITTEN_LATE
-    if again is None and read.limit is None:
+    mixes = missing.lacked_by[-1].inv <= read.comp and missing.holes
+    if again is None and read.limit is None and not mixes:
         also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
     spare = (missing.append.number, *_spare(facts, missing))
     missing = replace(missing, also=also, spare=spare, lean=lean)
     if again is not None:
         _report_again(facts, missing, again, found)
-    elif ("fresh" in also or read.limit is not None) and _hidden_by_forget(facts, missing):
+    elif (
+        _may_be_late(facts, missing)
+        and _hidden_by_forget(facts, missing)
+        and not _after_fault(facts, missing)
+    ):
         _report_late(facts, missing, found)
     else:
         _report_lost(facts, missing, found)
@@ -143,26 +184,37 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
         _report_window(facts, missing, found)
 
 
+def _never_stayed(facts: Facts, missing: _Missing) -> bool:
+    """Whether it is gone in the end, and a read that is not late says so: who saw it saw what was never kept."""
+    append, others = missing.append, missing.lacked_by[:LOOKS_MAX]
+    newest = [one for other in others if (one := facts.newest(other)) is not None]
+    shows_newer = any(facts.known_ns[append] < one.inv for one in newest)
+    return shows_newer and facts.shown_after(append, missing.lacked_by[-1].inv) is None
+
+
 def _add(found: Findings, name: str, missing: _Missing, because: str, *more: int) -> None:
     found.add(
         name, missing.message, (*missing.witness, *more), because,
         spare=missing.spare, also=missing.also, lean=missing.lean, read=missing.read.number,
+        reads=[read.number for read in missing.lacked_by],
     )  # fmt: skip
 
 
 def _also(facts: Facts, missing: _Missing) -> frozenset[str]:
     """What else explains that it is missing: an earlier state, another window, another place."""
     read = missing.read
-    also = set() if missing.beyond is not None else {"fresh"}
-    if read.limit is not None or missing.beyond is not None:
-        also.add("snapshot")
+    also = {"snapshot"} if missing.beyond is not None else {"fresh", "snapshot"}
     if read.cut:
         also.add("ordered")
-        if any(may_be_forgotten(facts.case, append, read) for append in facts.rows[read]):
+        if any(facts.case.may_be_forgotten(append, read) for append in facts.rows[read]):
             also.add("forgotten")  # what came back stands where newer messages belong
-    if facts.forgotten_before(missing.append, read) is not None:
+    if (forget := facts.forgotten_before(missing.append, read)) is not None:
         also.add("forgotten")
+        if missing.append.retried_after(forget.inv):
+            also.add("exactly-once")
     row = facts.rows[read]
+    if read.cut and row[0].retried_after(missing.append.inv):
+        also.add("exactly-once")  # the first of the window was written once more
     if (
         read.cut
         and not facts.shown_before(row[0], missing.append.inv)
@@ -208,25 +260,55 @@ def _what(facts: Facts, missing: _Missing) -> str:
 def _report_lost(facts: Facts, missing: _Missing, found: Findings) -> None:
     read, row = missing.read, facts.rows[missing.read]
     name = "rollback" if row and missing.beyond is None else "lost"
-    if facts.case.ttl_ns is not None and read.empty:
-        name = "expired-early"
+    began = "ended", "began"
+    if facts.shown_after(missing.append, read.inv) is not None:
+        began = "began", "ended"
     because = (
-        f"{_what(facts, missing)}, and no read that ended after read {read.number} began shows it"
+        f"{_what(facts, missing)}, and no read that {began[0]} after read {read.number} {began[1]} "
+        "shows it"
     )
-    if name == "expired-early":
-        because += f": read {read.number} shows nothing, the whole session is gone before its time"
+    if _is_over(facts, missing):
+        name = "expired-early"
+        older = f" as old as {missing.message!r}" if row else ""
+        because += (
+            f": read {read.number} shows nothing{older}, the whole session is gone before its time"
+        )
     _add(found, name, replace(missing, lean=""), because)
+
+
+def _is_over(facts: Facts, missing: _Missing) -> bool:
+    """Whether the session has a time to live, and nothing that is as old is there any more."""
+    if facts.case.ttl_ns is None:
+        return False
+    read = missing.read
+    whole = read.shown == len(read.ids) and missing.together > 1
+    return not read.shown or (whole and _front_is_gone(facts, missing))
+
+
+def _may_be_late(facts: Facts, missing: _Missing) -> bool:
+    """Whether the read shows an earlier state, and not what a store left that cuts off the oldest."""
+    return missing.beyond is None and not (
+        _is_over(facts, missing) or (facts.case.trims and _front_is_gone(facts, missing))
+    )
+
+
+def _after_fault(facts: Facts, missing: _Missing) -> bool:
+    """Whether a fault came between the append and the read: it may have taken it away."""
+    read, inv = missing.read, missing.append.inv
+    return fault_between(facts.case.faults, inv, read.comp) is not None
+
+
+def _front_is_gone(facts: Facts, missing: _Missing) -> bool:
+    row = facts.rows[missing.read]
+    return bool(row) and min(append.inv for append in row) > missing.append.inv
 
 
 def _hidden_by_forget(facts: Facts, missing: _Missing) -> bool:
     """Whether a forget came before any other read could lack it too: one late read is enough."""
-    read, append = missing.read, missing.append
+    read, others = missing.read, missing.lacked_by
+    after = bisect_right(others, read.inv, key=lambda other: other.inv)
     return facts.forget_after(read) is not None and not any(
-        r.inv > read.comp
-        and append not in facts.rows[r]
-        and not r.cut
-        and not facts.forgotten_between(read.inv, r)
-        for r in facts.case.reads
+        not facts.forgotten_between(read.inv, other) for other in others[after : after + LOOKS_MAX]
     )
 
 
@@ -239,25 +321,27 @@ def _report_late(facts: Facts, missing: _Missing, found: Findings) -> None:
         f"{_what(facts, missing)}; forget {forget.number} {ended} after read {read.number} began, "
         "so no later read can tell whether it was lost"
     )
-    _add(found, "stale" if missing.beyond is None else "hole", missing, because)
+    _add(found, "stale", missing, because)
 
 
 def _report_again(facts: Facts, missing: _Missing, again: Read, found: Findings) -> None:
     read, append = missing.read, missing.append
-    missing = replace(
-        missing, message=_shown_by(append, missing.sight.ids, (*again.ids, *again.back))
-    )
-    when = "the later read" if again.inv > read.comp else "read"
-    because = f"{_what(facts, missing)}, but {when} {again.number} shows it"
+    both = _in_both(append, missing.sight.ids, (*again.ids, *again.back))
+    message = _shown_by(append, missing.sight.ids) if both is None else both
+    missing = replace(missing, message=message)
+    because, more = _what(facts, missing), (again.number,) if both else ()
+    if both is not None:
+        when = "the later read" if again.inv > read.comp else "read"
+        because = f"{because}, but {when} {again.number} shows it"
     if missing.beyond is not None and not _written_late(facts, append, missing.beyond, read.inv):
-        _add(found, "hole", missing, because, missing.beyond.number, again.number)
+        _add(found, "hole", missing, because, missing.beyond.number, *more)
         return
     if missing.later is None:
         because += f": {(read.inv - missing.sight.ns) / NS_PER_MS:.3f} ms stale"
         if missing.sight.number == append.ack_number:
             own = read.process == append.process
             because += f", read by {'its own writer' if own else 'another client'}"
-    _add(found, "stale", missing, because, again.number)
+    _add(found, "stale", missing, because, *more)
 
 
 def _written_late(facts: Facts, append: Append, newer: Append | None, time_ns: int) -> bool:
@@ -280,8 +364,8 @@ def _report_window(facts: Facts, missing: _Missing, found: Findings) -> None:
     sight = facts.known_before(row[0], append.inv) if row else None
     because = f"{_what(facts, missing)}, which asked for the newest {read.limit}"
     spare = missing.spare
-    if sight is not None:
-        old = _shown_by(row[0], sight.ids, read.ids)
+    old = None if sight is None else _in_both(row[0], sight.ids, read.ids)
+    if sight is not None and old is not None:
         because += (
             f" and shows {old!r}, which was {sight.words} before append {append.number} of "
             f"{missing.message!r} began"
@@ -294,22 +378,27 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
     """A forget took it and left another, which was there before the forget, or beside it."""
     read, append = missing.read, missing.append
     row = facts.rows[read]
-    for forget in facts.case.forgets:
-        if forget.number is None or forget.inv > read.comp:
+    if not row:
+        return False
+    oldest = min(row, key=facts.known_ns.__getitem__)
+    for forget in facts.forgets_after(facts.known_ns[append], read.comp):
+        # Beside the read it may well have come after it, unless it has begun with the oldest.
+        beside = forget.comp >= read.inv and not _is_cut_by(missing, forget)
+        if beside and (row[0].inv < append.inv or facts.case.trims or _after_fault(facts, missing)):
             continue
-        gone = facts.known_before(append, forget.inv)
-        known = ((kept, facts.known_before(kept, forget.inv)) for kept in row if gone)
-        kept, sight = next((one for one in known if one[1] is not None), (None, None))
-        if gone is not None and kept is not None and sight is not None:
-            message, shown = _shown_by(append, gone.ids), _shown_by(kept, sight.ids, read.ids)
+        kept = row[0] if beside else oldest
+        gone, sight = (facts.known_before(one, forget.inv) for one in (append, kept))
+        shown = None if sight is None else _in_both(kept, sight.ids, read.ids)
+        if gone is not None and sight is not None and shown is not None:
+            message = _shown_by(append, gone.ids)
             because = (
                 f"{message!r} was {gone.words} and {shown!r} was {sight.words} before "
                 f"forget {forget.number} began, and read {read.number} shows {shown!r} without "
                 f"{message!r}"
             )
-            witness = (gone.number, sight.number, forget.number, read.number)
-            _add_forgotten(facts, missing, found, shown, witness, because)
-            return True
+            witness = (gone.number, sight.number, forget.number or 0, read.number)
+            _add_forgotten(facts, missing, found, shown, witness, because, forget)
+            return forget.certain
     both = facts.shown_beside_forget(append, row)
     if both is None:
         return False
@@ -322,8 +411,19 @@ def _report_half_forgotten(facts: Facts, missing: _Missing, found: Findings) -> 
         f"read {other.number} shows {lost!r} and {left!r} while forget {forget.number} may take "
         f"effect, and read {read.number} shows {left!r} without {lost!r}"
     )
-    _add_forgotten(facts, missing, found, left, (other.number, read.number), because)
-    return True
+    _add_forgotten(facts, missing, found, left, (other.number, read.number), because, forget)
+    return forget.certain
+
+
+def _is_cut_by(missing: _Missing, forget: Forget) -> bool:
+    """Whether a read lasted while all of the forget was done, or several reads lack it just then.
+
+    Those would be as many late reads, and it is one forget.
+    """
+    read, others = missing.read, missing.lacked_by[:LOOKS_MAX]
+    within = read.inv <= forget.inv and forget.comp <= read.comp
+    meet = [other.inv <= forget.comp and other.comp >= forget.inv for other in others]
+    return forget.certain and (within or (len(meet) > 1 and all(meet)))
 
 
 def _add_forgotten(
@@ -333,9 +433,11 @@ def _add_forgotten(
     shown: str,
     witness: tuple[int, ...],
     because: str,
+    forget: Forget,
 ) -> None:
+    """A forget that may never have come speaks for nothing by itself."""
     found.add(
-        "resurrected", shown, witness, because,
+        "resurrected", shown, witness, because, lean="" if forget.certain else "none",
         spare=(*_spare(facts, missing), *missing.witness),
         also=_also(facts, missing) | {"durable"}, read=missing.read.number,
     )  # fmt: skip

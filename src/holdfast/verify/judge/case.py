@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
-from holdfast.verify.history import NEVER_NS, Header, Operation, Session
+from holdfast.verify.history import NEVER_NS, Fault, Header, History, Operation, Session
 
 NS_PER_S: Final = 1_000_000_000
 
@@ -29,6 +32,11 @@ class Append:
     def ack(self) -> int:
         """When its writer knew; never for one that nobody acknowledged."""
         return self.comp if self.acked else NEVER_NS
+
+    @property
+    def retried(self) -> str:
+        """What can be said of it in words where it was `retried_after` a time."""
+        return f"not all of its {len(self.tries)} attempts had ended"
 
     def retried_after(self, time_ns: int) -> bool:
         """Whether another attempt may have written it once more after that time."""
@@ -53,8 +61,8 @@ class Read:
     """The other read that proves that nothing stood before the first, where the limit hid it."""
     back: frozenset[str] = frozenset()
     """What it shows besides `ids` although a forget took it away: it can stand anywhere."""
-    empty: bool = False
-    """It showed nothing at all; without `ids` alone, it may have shown what nothing explains."""
+    shown: int = 0
+    """How many it showed in all: besides `ids` what came back, stands there twice or nothing explains."""
     trimmed: bool = False
     """It is `cut` by what the store keeps, not by its limit."""
 
@@ -69,7 +77,25 @@ class Forget:
     certain: bool
 
 
-@dataclass(slots=True)
+class Spans:
+    """Whether one of these forgets may have taken effect between two times."""
+
+    def __init__(self, unordered: Iterable[Forget]) -> None:
+        forgets = sorted(unordered, key=lambda forget: forget.inv)
+        self._invs = [forget.inv for forget in forgets]
+        self._comps = list(accumulate((forget.comp for forget in forgets), max))
+
+    def meet(self, low_ns: int, high_ns: int) -> bool:
+        """Whether one may have, after `low_ns` and by `high_ns`."""
+        return low_ns <= self.until(high_ns)
+
+    def until(self, high_ns: int) -> int:
+        """The latest time from which on one may have taken effect by `high_ns`."""
+        at = bisect_right(self._invs, high_ns)
+        return min(high_ns, self._comps[at - 1]) if at else -NEVER_NS
+
+
+@dataclass
 class Case:
     """Everything that can decide about one session."""
 
@@ -81,14 +107,39 @@ class Case:
     failed: dict[str, int] = field(default_factory=dict)
     ttl_ns: int | None = None
     error_ns: int = 0
+    trims: bool = False
+    """Whether the store keeps the newest only."""
+    faults: list[Fault] = field(default_factory=list)
+
+    @cached_property
+    def acked(self) -> list[Append]:
+        """What was acknowledged, in the order of that."""
+        return sorted((a for a in self.appends if a.acked), key=lambda append: append.comp)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """When forgets may have taken effect."""
+        return Spans(self.forgets)
+
+    def may_be_forgotten(self, append: Append, read: Read) -> bool:
+        """Whether a forget may have met a part of the batch before the read ended."""
+        return self.spans.meet(append.inv, read.comp)
 
 
-def make_case(session: Session, header: Header) -> Case:
+def fault_between(faults: list[Fault], low_ns: int, high_ns: int) -> int | None:
+    """Which fault was the last one between two times, if any was."""
+    at = bisect_right(faults, high_ns, key=lambda fault: fault.time_ns) - 1
+    return at if at >= 0 and faults[at].time_ns >= low_ns else None
+
+
+def make_case(history: History, session: Session) -> Case:
     """The session as a case; failed reads and forgets, which prove nothing, left out."""
-    case = Case(session.name)
+    header = history.header
+    case = Case(session.name, faults=history.faults)
     for operation in session.appends:
         if operation.status == "fail":
             case.failed.update(dict.fromkeys(operation.ids(), operation.number))
+    case.trims = header.kept_last is not None or header.kept_age_s is not None
     case.appends = appends_of(session)
     case.writer = {message: append for append in case.appends for message in append.ids}
     case.reads = [_read(operation) for operation in session.reads if operation.status == "ok"]
@@ -115,7 +166,7 @@ def _read(operation: Operation) -> Read:
         cut=False,
         process=operation.process,
     )
-    read.empty = not read.ids
+    read.shown = len(read.ids)
     read.cut = read.limit is not None and len(read.ids) >= read.limit
     return read
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from holdfast.verify.history import Operation
 from holdfast.verify.judge.case import Append, Case, Read
+from holdfast.verify.judge.facts import is_strange
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import check_forgotten, may_be_forgotten
+from holdfast.verify.judge.forgotten import check_forgotten
 
 
 def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings) -> None:
@@ -20,15 +21,26 @@ def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings
             because = (
                 f"read {read.number} asked for the newest {read.limit} and got {len(read.ids)}"
             )
-            found.add("window", extra, numbers, because, read=read.number)
+            once = len(set(read.ids)) <= read.limit
+            also = ("exactly-once",) if once else ()  # what is shown twice makes it too long
+            found.add("window", extra, numbers, because, also=also, read=read.number)
         read.ids = _explained(case, read, writers, found)
     _leave_out(case, found.messages("duplicate"))
     check_forgotten(case, found)
     first: dict[str, Read] = {}
     for read in sorted(case.reads, key=lambda read: read.comp):
         first |= dict.fromkeys((m for m in read.ids if m not in first), read)
-    for read in case.reads:
-        _check_batches(case, read, first, found)
+    broken = [(read, batch) for read in case.reads for batch in _broken_batches(case, read)]
+    windows = _are_windows(case, broken)
+    for read, batch in broken:
+        _report_batch(case, read, batch, first, found, windows)
+
+
+def _are_windows(case: Case, broken: list[tuple[Read, Append]]) -> bool:
+    """Whether only limits cut batches, and that would be a strange chance where batches are torn."""
+    cut = [_at_an_end(read, batch, _part_of(batch, read)) for read, batch in broken]
+    limited = sum(read.limit is not None for read in case.reads)
+    return bool(cut) and all(cut) and is_strange(limited, len(case.reads), len(cut))
 
 
 def _leave_out(case: Case, doubled: set[str]) -> None:
@@ -95,26 +107,26 @@ def _possible(
     return False
 
 
-def _check_batches(case: Case, read: Read, first: Mapping[str, Read], found: Findings) -> None:
-    """A batch is shown whole and in one piece; only its beginning may lie before a window.
+def _broken_batches(case: Case, read: Read) -> list[Append]:
+    """Those not shown whole and in one piece; only their beginning may lie before a window.
 
     What a store cuts off by itself are whole batches.
     """
     ids, at = read.ids, 0
-    reported: set[Append] = set()
+    broken: dict[Append, None] = {}
     while at < len(ids):
         batch = case.writer[ids[at]]
         size = len(batch.ids)
-        if batch in reported:
+        if batch in broken:
             at += 1
         elif ids[at : at + size] == batch.ids:
             at += size
         elif at == 0 and read.cut and not read.trimmed and (skip := _tail_of(batch, ids)):
             at += skip
         else:
-            _report_batch(case, read, batch, first, found)
-            reported.add(batch)
+            broken[batch] = None
             at += 1
+    return list(broken)
 
 
 def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
@@ -123,18 +135,28 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
     return len(tail) if ids[: len(tail)] == tail else 0
 
 
+def _part_of(batch: Append, read: Read) -> tuple[str, ...]:
+    """What the read shows of it."""
+    own = set(batch.ids)
+    return tuple(message for message in read.ids if message in own)
+
+
 def _report_batch(
-    case: Case, read: Read, batch: Append, first: Mapping[str, Read], found: Findings
+    case: Case,
+    read: Read,
+    batch: Append,
+    first: Mapping[str, Read],
+    found: Findings,
+    windows: bool,
 ) -> None:
-    own, size = set(batch.ids), len(batch.ids)
-    shown = tuple(message for message in read.ids if message in own)
+    size, shown = len(batch.ids), _part_of(batch, read)
     there = set(shown)
     rest = [message for message in batch.ids if message not in there]
     missing = [message for message in rest if message not in read.back]
     if rest and not missing:
         return  # it is all there; what came back is told by its own name
     witness: tuple[int, ...] = (batch.number, read.number)
-    also = {"forgotten"} if may_be_forgotten(case, batch, read) else set()
+    also = {"forgotten"} if case.may_be_forgotten(batch, read) else set()
     if shown != tuple(message for message in batch.ids if message in there):
         because = f"read {read.number} shows the messages of append {batch.number} in another order"
         found.add("reorder", shown[0], witness, because, read=read.number)
@@ -163,10 +185,15 @@ def _report_batch(
             also.add("snapshot")
         if read.cut:
             also.add("ordered")  # what stands elsewhere may lie before the window
-        found.add("torn", missing[0], witness, because, also=also, read=read.number)
+        if windows and "snapshot" in also:
+            because = f"{because}, and asked for the newest {read.limit}"
+            also = also - {"snapshot"} | {"atomic"}
+            found.add("window", missing[0], witness, because, also=also, read=read.number)
+        else:
+            found.add("torn", missing[0], witness, because, also=also, read=read.number)
     else:
         start, end = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
-        between = next(m for m in read.ids[start:end] if m not in own)
+        between = next(m for m in read.ids[start:end] if m not in there)
         because = (
             f"read {read.number} shows {between!r} among the messages of append {batch.number}"
         )

@@ -54,7 +54,7 @@ def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
     }
     return [
         replace(a, follows_from=("leak",))
-        if a.session in mixed and a.name in _MIXED and a.follows_from is None
+        if a.session in mixed and a.name in (*_MIXED, "resurrected") and a.follows_from is None
         else a
         for a in anomalies
     ]

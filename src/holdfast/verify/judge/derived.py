@@ -14,7 +14,7 @@ from holdfast.verify.judge.case import Append, Case, Read
 from holdfast.verify.judge.effect_times import Bounds, make_bounds
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import Soonest, may_be_forgotten
+from holdfast.verify.judge.forgotten import Soonest
 from holdfast.verify.judge.peaks import Peaks
 
 
@@ -104,7 +104,7 @@ def _report_missing(
     name = "lost" if again is None else "stale"
     numbers = witness if again is None else (*witness, again.number)
     also = {"durable", "ordered", "fresh"} if again is None else {"ordered", "fresh"}
-    if may_be_forgotten(facts.case, append, read):
+    if facts.case.may_be_forgotten(append, read):
         also.add("forgotten")
     found.add(
         name, append.ids[-1], numbers, because,

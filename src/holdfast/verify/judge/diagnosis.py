@@ -25,6 +25,8 @@ _BEYOND_SEARCH: Final = frozenset({"leak", "phantom", "duplicate", "seq-clash", 
 STATES_MAX: Final = 2_000
 """A search for an explanation that grows beyond this leaves it to the rules."""
 _NOTHING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
+_OF_A_READ: Final = frozenset({"fresh", "snapshot", "ordered"})
+"""What explains one read each that lacks something; the others are broken by appends and forgets."""
 _TRIED_MAX: Final = 8
 """So many findings of a promise are tried for one that no other promise explains."""
 
@@ -114,34 +116,74 @@ def _agreed(one: Diagnosis, firm: Counter[str], loose: Counter[str]) -> Diagnosi
 def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozenset[str]:
     """By search where the session is small, otherwise by what the rules say explains what."""
     needs = {frozenset({f.cause}) | f.also for f in found}
-    by_rules = _smallest(found, lambda s: all(s & need for need in needs))
+    cost = _costs(recheck, found)
+    by_rules = _smallest(found, cost, lambda s: all(s & need for need in needs))
     if by_rules is None or not is_small(session) or len({f.cause for f in found}) == 1:
         return by_rules or frozenset(f.cause for f in found)
     operations = operations_of(session)
-    alone = {f.cause for f in found if f.anomaly.name in _BEYOND_SEARCH}
+    alone = [f.also | {f.cause} for f in found if f.anomaly.name in _BEYOND_SEARCH]
 
     def explains(given_up: frozenset[str]) -> bool:
-        return given_up >= alone and not recheck.impossible(
+        return all(given_up & need for need in alone) and not recheck.impossible(
             operations, "", given_up=given_up, states_max=STATES_MAX
         )
 
-    return _smallest(found, explains, by_rules) or by_rules
+    return _smallest(found, cost, explains, by_rules) or by_rules
 
 
 def _smallest(
     found: list[Found],
+    cost: Callable[[frozenset[str]], int],
     explains: Callable[[frozenset[str]], bool],
     favourite: frozenset[str] = frozenset(),
 ) -> frozenset[str] | None:
     """The smallest set of promises that explains everything; the better one of two."""
     candidates = _in_order({f.cause for f in found})
-    votes = Counter(f.vote for f in found)
+    votes = _votes(found)
     for size in range(1, len(candidates) + 1):
         sets = [frozenset(c) for c in combinations(candidates, size)]
         fitting = [s for s in sets if explains(s)]
         if fitting:
-            return max(fitting, key=lambda s: (s == favourite, sum(votes[p] for p in s)))
+            return max(fitting, key=lambda s: (s == favourite, -cost(s), sum(votes[p] for p in s)))
     return None
+
+
+def _costs(recheck: Recheck, found: list[Found]) -> Callable[[frozenset[str]], int]:
+    """How many operations must have broken their promise, where these promises were."""
+
+    def cost(given_up: frozenset[str]) -> int:
+        broken: set[tuple[str, int]] = set()
+        for f in found:
+            causes = [f.cause, *_in_order(f.also)]
+            promise = next((cause for cause in causes if cause in given_up), None)
+            if promise in _OF_A_READ and f.cause != "ordered":
+                broken |= {(promise, number) for number in f.reads}
+            elif promise == "forgotten":
+                broken.add((promise, recheck.forget_of(f.anomaly)))
+            elif promise is not None:
+                fault = recheck.fault_before(f.anomaly) if promise == "durable" else None
+                by = recheck.append_of(f.anomaly) if fault is None else -1 - fault
+                broken.add((promise, by))  # one fault takes away any number
+        return len(broken)
+
+    return cost
+
+
+def _votes(found: list[Found]) -> Counter[str]:
+    """How many reads speak for each promise.
+
+    What came back speaks for a late read as much, unless a later read shows whether it stays; that
+    it was missing before speaks for nothing more.
+    """
+    back = {f.anomaly.message for f in found if f.anomaly.name == "resurrected"}
+    said: set[tuple[str, str, int | None]] = set()
+    for f in found:
+        name, message = f.anomaly.name, f.anomaly.message
+        if f.lean or message not in back:
+            said.add((f.lean or f.cause, name, f.read))
+        elif name == "resurrected":
+            said |= {(cause, name, f.read) for cause in {"fresh", f.cause} & (f.also | {f.cause})}
+    return Counter(promise for promise, _, _ in said)
 
 
 def _proven(recheck: Recheck, found: list[Found], chosen: frozenset[str]) -> frozenset[str]:

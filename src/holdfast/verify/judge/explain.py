@@ -41,7 +41,7 @@ class Explained:
 def explain(history: History, session: Session) -> Explained:
     """Judge one session by the rules, and a small one in which they find nothing by search."""
     found = Findings(session.name)
-    case = make_case(session, history.header)
+    case = make_case(history, session)
     shown = {message for read in case.reads for message in read.ids}
     unread = sum(append.acked and shown.isdisjoint(append.ids) for append in case.appends)
     undecided = apply_rules(history, session, case, found)

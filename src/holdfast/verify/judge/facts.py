@@ -6,8 +6,8 @@ began and ended. What follows only from several of them together is in `effect_t
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from typing import Final
@@ -43,7 +43,15 @@ class Facts:
             self.rows[read] = row
             for append in row:
                 self.shown_by.setdefault(append, []).append(read)
-        self._came_back = [read for read in case.reads if read.back]
+        self._shows: dict[Append, list[Read]] = {}
+        """As `shown_by`, and those that show it come back."""
+        for read in case.reads:
+            back = dict.fromkeys(case.writer[m] for m in read.back if m in case.writer)
+            for append in {**dict.fromkeys(self.rows[read]), **back}:
+                self._shows.setdefault(append, []).append(read)
+        self._last_end_ns = {
+            append: max(read.comp for read in reads) for append, reads in self._shows.items()
+        }
         self._first_shown = {
             append: min(reads, key=lambda read: read.comp)
             for append, reads in self.shown_by.items()
@@ -61,8 +69,10 @@ class Facts:
         self._ends = {row[-1] for read, row in self.rows.items() if row and read.limit is None}
         self._beginnings = {read.ids[0] for read in case.reads if read.ids and not read.cut}
         self._forgets = sorted(case.forgets, key=lambda forget: forget.inv)
-        self._spans = _Spans(self._forgets)
-        self._certain = _Spans([forget for forget in self._forgets if forget.certain])
+        self._longest = list(accumulate(self._forgets, _longer))
+        self._asked = [forget for forget in self._forgets if forget.number is not None]
+        self._asked_until = list(accumulate((forget.comp for forget in self._asked), max))
+        self._spans = case.spans
 
     def _known(self, append: Append) -> int:
         shown = self._first_shown.get(append)
@@ -92,10 +102,12 @@ class Facts:
         wrong = {read for read, missing in lacking.items() if missing}
         if any(read.limit is None for read in wrong):
             return set()
+        if len(wrong) == 1 and not any(read.cut for read in wrong):
+            return set()  # another window would be as long as its limit
         limited = [read for read in lacking if read.limit is not None]
         certain = sum(self._shows_newest(read) for read in limited if read not in wrong)
-        chance = (len(limited) / len(lacking)) ** len(wrong) if wrong else 1.0
-        if len(wrong) > certain or (4 * len(wrong) > certain and chance < _STRANGE):
+        strange = is_strange(len(limited), len(lacking), len(wrong))
+        if len(wrong) > certain or (4 * len(wrong) > certain and strange):
             return wrong
         oldest = {read for read in wrong if self._shows_oldest(read)}
         return oldest if 2 * len(oldest) >= len(wrong) else set()
@@ -114,6 +126,12 @@ class Facts:
         """How many forgets began by then."""
         return bisect_right(self._forgets, time_ns, key=lambda forget: forget.inv)
 
+    def forgets_after(self, low_ns: int, high_ns: int) -> Iterator[Forget]:
+        """The first forgets that began after `low_ns`, by `high_ns`."""
+        first, end = self.forgets_until(low_ns), self.forgets_until(high_ns)
+        few = self._forgets[first : min(end, first + LOOKS_MAX)]
+        return (forget for forget in few if forget.number is not None)
+
     def shown_before(self, append: Append, time_ns: int) -> Read | None:
         """A read that ended before that time and shows it: no ack has to be believed."""
         read = self._first_shown.get(append)
@@ -121,12 +139,9 @@ class Facts:
 
     def shown_after(self, append: Append, time_ns: int) -> Read | None:
         """The last read that ended after that time and shows it, in its place or come back."""
-        last = self._last_shown.get(append)
-        if last is not None and last.comp > time_ns and not self._came_back:
-            return last
-        came_back = [r for r in self._came_back if not r.back.isdisjoint(append.ids)]
-        shows = [r for r in (*self.shown_by.get(append, ()), *came_back) if r.comp > time_ns]
-        return max(shows, key=lambda read: read.inv, default=None)
+        if self._last_end_ns.get(append, -NEVER_NS) <= time_ns:
+            return None
+        return next(read for read in reversed(self._shows[append]) if read.comp > time_ns)
 
     def last_seen_ns(self, append: Append) -> int:
         """Until when it was certainly there: it began, and no read that began later shows it."""
@@ -144,19 +159,19 @@ class Facts:
     def forgotten_between(self, low_ns: int, read: Read) -> bool:
         """As `forget_between` the read's end, but for what the read itself says did not happen.
 
-        A forget of unknown outcome came later, or never, where the read shows what is older.
+        A forget came later, or never, where the read shows what is older.
         """
-        until = min(read.comp, self._oldest[read])
-        return self._certain.meet(low_ns, read.comp) or self._spans.meet(low_ns, until)
+        return self._spans.meet(low_ns, min(read.comp, self._oldest[read]))
 
     def forgotten_before(self, append: Append, read: Read) -> Forget | None:
         """A forget after which the batch need not be there any more, whatever came back since."""
         known = self.known_ns[append]
         last = self.last_seen_ns(append)
-        return next(
-            (f for f in self._forgets if f.inv <= read.comp and (f.inv > known or f.comp >= last)),
-            None,
-        )
+        after = self.forgets_until(known)
+        if after < self.forgets_until(read.comp):
+            return self._forgets[after]
+        longest = self._longest[self.forgets_until(min(known, read.comp)) - 1] if after else None
+        return longest if longest is not None and longest.comp >= last else None
 
     def shown_beside_forget(
         self, append: Append, row: list[Append]
@@ -175,25 +190,18 @@ class Facts:
 
     def forget_after(self, read: Read) -> Forget | None:
         """A forget that may have hidden from later reads what this read lacks."""
-        later = (f for f in self._forgets if f.number is not None and f.comp >= read.inv)
-        return next(later, None)
+        at = bisect_left(self._asked_until, read.inv)
+        return self._asked[at] if at < len(self._asked) else None
 
     def shown_message(self, append: Append, read: Read) -> str:
         """A message of the batch that the read shows: the last, unless the batch is torn."""
         return next(message for message in reversed(append.ids) if message in read.ids)
 
 
-class _Spans:
-    """Forgets in the order of their begin: may one of them have taken effect between two times?"""
+def is_strange(limited: int, reads: int, wrong: int) -> bool:
+    """Whether it would be a strange chance that so many wrong reads all had a limit."""
+    return wrong > 0 and (limited / reads) ** wrong < _STRANGE
 
-    def __init__(self, forgets: list[Forget]) -> None:
-        self._invs = [forget.inv for forget in forgets]
-        self._comps = list(accumulate((forget.comp for forget in forgets), max))
 
-    def meet(self, low_ns: int, high_ns: int) -> bool:
-        return low_ns <= self.until(high_ns)
-
-    def until(self, high_ns: int) -> int:
-        """The latest time from which on one may have taken effect by `high_ns`."""
-        at = bisect_right(self._invs, high_ns)
-        return min(high_ns, self._comps[at - 1]) if at else -NEVER_NS
+def _longer(one: Forget, other: Forget) -> Forget:
+    return one if one.comp >= other.comp else other

@@ -25,6 +25,9 @@ class Found:
     also: frozenset[str] = frozenset()
     lean: str = ""
     read: int | None = None
+    reads: frozenset[int] = frozenset()
+    """All reads that show the same of this message; those of a finding by itself are one."""
+
     spare: tuple[int, ...] = ()
     derived: bool = False
     """Whether it takes all of its witness together to see it."""
@@ -34,11 +37,6 @@ class Found:
         """What is given up to explain it: its promise. What nobody wrote explains nothing else."""
         return "phantom" if self.anomaly.name == "phantom" else self.anomaly.promise
 
-    @property
-    def vote(self) -> str:
-        """The cause that explains it best."""
-        return self.lean or self.cause
-
 
 class Findings:
     """The findings of one session, in the order found; the first witnesses of each are kept."""
@@ -46,6 +44,7 @@ class Findings:
     def __init__(self, session: str) -> None:
         self._session = session
         self._found: dict[tuple[str, str], list[Found]] = {}
+        self._names: set[str] = set()
         self.apart = False
         """Whether batches are torn or mixed up, so that each message is judged by itself."""
 
@@ -60,21 +59,24 @@ class Findings:
         also: Iterable[str] = (),
         lean: str = "",
         read: int | None = None,
+        reads: Iterable[int] = (),
         derived: bool = False,
     ) -> None:
         """Take one finding; further ones of this message and name stand in where it is not proven.
 
         `spare` are operations that the proof may need as well, in the order of their worth.
         """
+        self._names.add(name)
         same = self._found.setdefault((name, message), [])
         if len(same) < SAME_MAX:
             numbers = tuple(dict.fromkeys(witness))
             anomaly = Anomaly(name, self._session, message, numbers, because)
-            same.append(Found(anomaly, frozenset(also), lean, read, tuple(spare), derived))
+            alike = frozenset(reads) or frozenset(() if read is None else (read,))
+            same.append(Found(anomaly, frozenset(also), lean, read, alike, tuple(spare), derived))
 
     def names(self, name: str) -> bool:
         """Whether anything of that name was found."""
-        return any(found == name for found, _ in self._found)
+        return name in self._names
 
     def messages(self, name: str) -> set[str]:
         """Of which messages that was found."""

@@ -1,22 +1,18 @@
-"""What a read shows although a forget had taken it away before: resurrected."""
+"""What a read shows although a forget had taken it away before: resurrected, or a late read."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from holdfast.verify.judge.case import Append, Case, Forget, Read
+from holdfast.verify.judge.case import Case, Forget, Read
 from holdfast.verify.judge.findings import Findings
 
 _LOOKS_MAX: Final = 16
 """So many later reads are asked whether a message that came back is still there."""
-
-
-def may_be_forgotten(case: Case, append: Append, read: Read) -> bool:
-    """Whether a forget may have met a part of the batch before the read ended."""
-    return any(f.inv <= read.comp and f.comp >= append.inv for f in case.forgets)
 
 
 def check_forgotten(case: Case, found: Findings) -> None:
@@ -28,14 +24,14 @@ def check_forgotten(case: Case, found: Findings) -> None:
     if not forgets:
         return
     known = _known(case)
-    for read in case.reads:
-        back = []
+    for at, read in enumerate(case.reads):
+        back: dict[str, Forget] = {}
         for message in read.ids:
             forget = forgets.after(known[message].ns)
             if forget is not None and forget.comp < read.inv:
-                _report(case, read, message, known[message], forget, found)
-                back.append(message)
+                back[message] = forget
         if back:
+            _report(case, at, {m: (known[m], back[m]) for m in back}, found)
             read.back = frozenset(back)
             read.ids = tuple(message for message in read.ids if message not in read.back)
 
@@ -92,43 +88,67 @@ def _known(case: Case) -> dict[str, _Known]:
 
 def _report(
     case: Case,
-    read: Read,
-    message: str,
-    known: _Known,
-    forget: Forget,
+    at: int,
+    back: dict[str, tuple[_Known, Forget]],
     found: Findings,
 ) -> None:
-    if found.has("resurrected", message):
-        return
-    because = (
-        f"forget {forget.number} began after {known.words} and ended before read "
-        f"{read.number} began, which shows it again"
+    read = case.reads[at]
+    back = {m: known for m, known in back.items() if not found.has("resurrected", m)}
+    newest, shown = max(case.writer[message].inv for message in read.ids), set(read.ids)
+    following = [(other, set(other.ids)) for other in _following(case, at)]
+    for message, (known, forget) in back.items():
+        because = (
+            f"forget {forget.number} began after {known.words} and ended before read "
+            f"{read.number} began, which shows it again"
+        )
+        append = case.writer[message]
+        seen = known.shown.comp < forget.inv
+        witness = (known.number, forget.number or 0, read.number)
+        # The write came after its ack, or the forget; or the read is of before the forget.
+        also = {"durable"} if newest > forget.comp else {"durable", "fresh"}
+        if append.retried_after(forget.inv) and _took_others(case, forget, read, shown):
+            again = f"{because}, and {append.retried} when forget {forget.number} began"
+            found.add(
+                "duplicate", message, witness, again,
+                spare=(append.number,), also={*also, "forgotten"}, lean="exactly-once",
+                read=read.number,
+            )  # fmt: skip
+        if append.retried_after(forget.inv):
+            also.add("exactly-once")
+        gone = next((other.number for other, ids in following if message not in ids), None)
+        lean = "forgotten" if following else ""
+        if gone is not None:
+            # What came back would have stayed: the read is of an earlier instant, or of two.
+            name, lean = ("stale", "fresh") if "fresh" in also else ("hole", "snapshot")
+            found.add(
+                name, message, (*witness, gone), f"{because}, and the later read {gone} does not",
+                spare=(append.number,), also=also | {"forgotten"}, lean=lean, read=read.number,
+            )  # fmt: skip
+            also.add(lean)
+        found.add(
+            "resurrected", message, (*witness, *([known.shown.number] * seen)), because,
+            spare=(append.number,), also=also, lean=lean, read=read.number,
+        )  # fmt: skip
+
+
+def _took_others(case: Case, forget: Forget, read: Read, shown: set[str]) -> bool:
+    """Whether the forget took what stood beside it: then not the forget failed, but the retry."""
+    end = bisect_left(case.acked, forget.inv, key=lambda append: append.comp)
+    return not read.cut and any(
+        not case.spans.meet(append.inv, forget.inv - 1) and append.ids[-1] not in shown
+        for append in case.acked[max(0, end - _LOOKS_MAX) : end]
     )
-    seen = known.shown.comp < forget.inv
-    witness = (known.number, forget.number or 0, read.number, *([known.shown.number] * seen))
-    newer = any(case.writer[m].inv > forget.comp for m in read.ids)
-    # The write came after its ack, or the forget; or the read is of before the forget.
-    also = {"durable"} if newer and seen else {"durable", "fresh"}
-    late = "fresh" in also and _is_gone_again(case, read, message)
-    if case.writer[message].retried_after(forget.inv):
-        also.add("exactly-once")
-    found.add(
-        "resurrected", message, witness, because,
-        spare=(case.writer[message].number,),
-        also=also,
-        lean="fresh" if late else "",
-        read=read.number,
-    )  # fmt: skip
 
 
-def _is_gone_again(case: Case, read: Read, message: str) -> bool:
-    """Whether a later read of everything lacks it, and no forget can have taken it since.
+def _following(case: Case, at: int) -> Iterable[Read]:
+    """The next reads of everything, until a forget can have taken something once more.
 
-    What came back would be there: then this read was late.
+    What came back would be there: what they lack was shown by a late read.
     """
+    read = case.reads[at]
     after = bisect_right(case.reads, read.comp, key=lambda other: other.inv)
-    later = (other for other in case.reads[after : after + _LOOKS_MAX] if not other.cut)
-    following = next((other for other in later if message not in other.ids), None)
-    return following is not None and not any(
-        f.inv <= following.comp and f.comp >= read.inv for f in case.forgets
-    )
+    for other in case.reads[after : after + _LOOKS_MAX]:
+        if case.spans.meet(read.inv, other.comp):
+            return
+        if not other.cut:
+            yield other

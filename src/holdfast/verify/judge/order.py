@@ -7,7 +7,6 @@ from itertools import pairwise
 from holdfast.verify.judge.case import Append, Read
 from holdfast.verify.judge.facts import Facts
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.forgotten import may_be_forgotten
 
 
 def check_order(facts: Facts, found: Findings) -> None:
@@ -45,7 +44,7 @@ def _disagree(
 
 def _also(facts: Facts, *appends: Append, read: Read) -> set[str]:
     """What a forget took away, and what came back, can stand anywhere."""
-    forgotten = any(may_be_forgotten(facts.case, append, read) for append in appends)
+    forgotten = any(facts.case.may_be_forgotten(append, read) for append in appends)
     return {"forgotten"} if forgotten else set()
 
 
@@ -84,4 +83,6 @@ def _report_late(facts: Facts, read: Read, append: Append, newest: Append, found
         also |= {"durable", "fresh"}  # acknowledged before it was written
     else:
         witness = (*witness, seen.number)
+    if append.retried_after(newest.inv):
+        also.add("exactly-once")
     found.add("reorder", a, witness, because, also=also, read=read.number)

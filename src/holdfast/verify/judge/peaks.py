@@ -20,12 +20,20 @@ class Peaks:
         for at in range(self._size - 1, 0, -1):
             self._tree[at] = max(self._tree[2 * at], self._tree[2 * at + 1])
 
-    def above(self, bar: int, end: int) -> Iterator[int]:
-        """The places before `end` with a number above the bar, in their order."""
+    def drop(self, at: int) -> None:
+        """Never give this place again."""
+        at += self._size
+        self._tree[at] = -NEVER_NS
+        while at > 1:
+            at //= 2
+            self._tree[at] = max(self._tree[2 * at], self._tree[2 * at + 1])
+
+    def above(self, bar: int, end: int, begin: int = 0) -> Iterator[int]:
+        """The places from `begin` and before `end` with a number above the bar, in their order."""
         waiting = [(1, 0, self._size)]
         while waiting:
             at, start, size = waiting.pop()
-            if start >= end or self._tree[at] <= bar:
+            if start >= end or start + size <= begin or self._tree[at] <= bar:
                 continue
             if size == 1:
                 yield start

@@ -9,12 +9,11 @@ witness saw, the witness proves the anomaly.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS, History, Operation, Session
@@ -23,9 +22,11 @@ from holdfast.verify.judge.case import (
     Append,
     appends_of,
     expiries,
+    fault_between,
     may_be_trimmed,
 )
 from holdfast.verify.judge.exhaustive import STATES_MAX, Step, explainable
+from holdfast.verify.judge.peaks import Peaks
 from holdfast.verify.judge.verdict import Anomaly
 
 WITNESS_MIN: Final = 1
@@ -52,7 +53,9 @@ class Recheck:
         self._began_ns = min((o.invoked_ns for o in session.appends), default=0)
         self._ids: dict[int, tuple[str, ...]] = {}
         self._possible: dict[int, tuple[str, ...]] = {}
+        self._places: dict[tuple[int, bool], dict[str, list[int]]] = {}
         self._writers: dict[str, list[Append]] = {}
+        self._forget_numbers = {o.number for o in session.forgets}
         for append in self._appends:
             for message in append.ids:
                 self._writers.setdefault(message, []).append(append)
@@ -78,6 +81,22 @@ class Recheck:
             states_max=STATES_MAX // 50 if given_up else STATES_MAX,
         )
 
+    def append_of(self, anomaly: Anomaly) -> int:
+        """The append that wrote the message, or the one of the witness."""
+        wrote = self._writers.get(anomaly.message)
+        return wrote[0].number if wrote else anomaly.witness[0]
+
+    def forget_of(self, anomaly: Anomaly) -> int:
+        """The forget of the witness; -1 for one that the finding does not name."""
+        forgets = self._forget_numbers.intersection(anomaly.witness)
+        return min(forgets, default=-1)
+
+    def fault_before(self, anomaly: Anomaly) -> int | None:
+        """Which fault was the last one between the append and the end of the witness."""
+        wrote = self._writers.get(anomaly.message)
+        end_ns = max(self._history.operations[n].completed_ns for n in anomaly.witness)
+        return fault_between(self._history.faults, wrote[0].inv, end_ns) if wrote else None
+
     def impossible(
         self,
         witness: list[Operation],
@@ -97,12 +116,12 @@ class Recheck:
         if strict and any(o.limit is not None and len(self._of(o)) > o.limit for o in reads):
             return True
         shown = {o.number: self._shown(o, strict) for o in reads}
-        forgets = self._forget_steps(witness)
-        for kept in self._kept(witness, shown, about):
+        widest = max((len(self._places_in(o, strict)) for o in reads), default=0)
+        for kept in self._kept(witness, shown, about, widest):
             writers = {append.number: append for m in kept for append in self._writers.get(m, ())}
             steps = [_append_step(writers[number], witness, kept) for number in sorted(writers)]
-            steps += [self._read_step(read, shown[read.number], kept) for read in reads]
-            if not explainable([*steps, *_telling(forgets, steps)], given_up, states_max):
+            steps += [self._read_step(read, kept, strict) for read in reads]
+            if not explainable([*steps, *self._telling(witness, steps)], given_up, states_max):
                 return True
         return False
 
@@ -115,18 +134,30 @@ class Recheck:
 
     def _looks_like_it(self, anomaly: Anomaly, witness: list[Operation]) -> bool:
         """Whether a read of the witness shows the message, or lacks it, as the name says."""
-        rows = [self._of(o) for o in witness if o.f == "history" and o.status == "ok"]
-        times = [row.count(anomaly.message) for row in rows]
+        reads = [o for o in witness if o.f == "history" and o.status == "ok"]
+        times = [len(self._places_in(o, True).get(anomaly.message, ())) for o in reads]
         if anomaly.name in ("duplicate", "doubled"):
-            return any(count > 1 for count in times)
+            retried = len(self._writers[anomaly.message][0].tries) > 1
+            return any(count > 1 or (count and retried) for count in times)
         if anomaly.name in _SHOWN:
             return any(times)
         return anomaly.name not in _ABSENT or 0 in times
 
-    def _read_step(self, read: Operation, shown: tuple[str, ...], kept: set[str]) -> Step:
+    def _places_in(self, read: Operation, strict: bool) -> dict[str, list[int]]:
+        """Where each message stands in it: a long read is witness to as many findings."""
+        places = self._places.get((read.number, strict))
+        if places is None:
+            places = self._places[read.number, strict] = {}
+            for at, message in enumerate(self._shown(read, strict)):
+                places.setdefault(message, []).append(at)
+        return places
+
+    def _read_step(self, read: Operation, kept: set[str], strict: bool) -> Step:
         cut = read.limit is not None and len(self._of(read)) >= read.limit
         cut = cut or self._is_trimmed(read)
-        ids = tuple(message for message in shown if message in kept)
+        places = self._places_in(read, strict)
+        there = sorted((at, message) for message in kept for at in places.get(message, ()))
+        ids = tuple(message for _, message in there)
         return Step("read", read.invoked_ns, read.completed_ns, must=True, ids=ids, cut=cut)
 
     def _is_trimmed(self, read: Operation) -> bool:
@@ -149,17 +180,20 @@ class Recheck:
         return possible
 
     def _kept(
-        self, witness: list[Operation], shown: dict[int, tuple[str, ...]], about: str
+        self, witness: list[Operation], shown: dict[int, tuple[str, ...]], about: str, widest: int
     ) -> Iterator[set[str]]:
         """The messages that the finding is about: a few, and of a small case all of them.
 
         What no order of a few messages explains, none of more does: the few are tried first.
         """
         written = {m for o in witness if o.f == "append" for m in self._of(o)}
-        everything = written.union({about}, *shown.values())
         ends = {m for ids in shown.values() if ids for m in (ids[0], ids[-1])}
         mates = {m for append in self._writers.get(about, ()) for m in append.ids}
         few = written | ends | mates | {about}
+        if about and widest > _SMALL >= len(few):
+            yield few
+            return
+        everything = written.union({about}, *shown.values())
         seen = {m for ids in shown.values() for m in ids}
         if len(few) > _SMALL and about in seen:
             # Of long batches one message each: an order of hundreds is too much to search.
@@ -170,29 +204,36 @@ class Recheck:
         if not about or len(few) >= len(everything) or len(everything) <= _SMALL:
             yield everything if len(few) < len(everything) else few
 
-    def _forget_steps(self, witness: list[Operation]) -> list[Step]:
-        """Every forget that may have happened; only those of the witness must have."""
-        must = {o.number for o in witness if o.f == "forget" and o.status == "ok"}
-        return [
-            replace(step, must=True) if number in must else step for number, step in self._forgets
-        ]
-
     @cached_property
-    def _forgets(self) -> list[tuple[int | None, Step]]:
-        """Whatever may have emptied the session, with its number if it is an operation."""
-        steps: list[tuple[int | None, Step]] = [
+    def _forgets(self) -> tuple[_Forgets, _Forgets]:
+        """Whatever may have emptied the session: forgets, and the end of its time."""
+        asked = [
             (o.number, Step("forget", o.invoked_ns, o.completed_ns, must=False))
             for o in self._session.forgets
             if o.status != "fail"
         ]
-        header = self._history.header
+        header, ends = self._history.header, []
         if header.ttl_s is not None:
             life_ns = round((header.ttl_s - header.clock_error_s) * NS_PER_S)
-            steps += [
-                (None, Step("forget", end.inv, end.comp, must=False, again=True))
+            ends = [
+                (-1, Step("forget", end.inv, end.comp, must=False, again=True))
                 for end in expiries(self._appends, life_ns)
             ]
-        return steps
+        return _Forgets(asked), _Forgets(ends)
+
+    def _telling(self, witness: list[Operation], steps: list[Step]) -> Iterator[Step]:
+        """The forgets without which fewer orders would be possible; those of the witness must be."""
+        must = {o.number: o for o in witness if o.f == "forget" and o.status == "ok"}
+        certain = [Step("forget", o.invoked_ns, o.completed_ns, True) for o in must.values()]
+        yield from certain
+        reads = [step for step in steps if step.kind == "read"]
+        times = sorted(
+            {t for step in (*steps, *certain) for t in (step.inv, step.comp, step.until)}
+        )
+        first = min((step.inv for step in steps if step.kind == "append"), default=NEVER_NS)
+        last = max((read.comp for read in reads), default=-NEVER_NS)
+        for forgets in self._forgets:
+            yield from forgets.telling(times, first, last, len(reads), must)
 
     def _shown_too_late(self, witness: list[Operation], about: str) -> bool:
         """Whether every write that could have kept the message alive was too long before.
@@ -213,26 +254,37 @@ class Recheck:
         return any(_begins_after(self._session, read, alive) for read in reads)
 
 
-def _telling(forgets: list[Step], steps: list[Step]) -> Iterator[Step]:
-    """The forgets without which fewer orders would be possible: a long session has thousands.
+class _Forgets:
+    """Forgets in the order of their begin: a long session has thousands."""
 
-    Those that stand alike to everything else are the same, and between two reads one is enough.
-    """
-    reads = [step for step in steps if step.kind == "read"]
-    must = [forget for forget in forgets if forget.must]
-    times = sorted({t for step in (*steps, *must) for t in (step.inv, step.comp, step.until)})
-    first = min((step.inv for step in steps if step.kind == "append"), default=NEVER_NS)
-    last = max((read.comp for read in reads), default=-NEVER_NS)
-    alike: Counter[tuple[int, int, bool]] = Counter()
-    for forget in forgets:
-        if not forget.must:
-            if forget.comp < first or forget.inv > last:
-                continue  # it takes nothing, or nobody looks
-            place = (bisect_left(times, forget.inv), bisect_right(times, forget.comp), forget.again)
-            alike[place] += 1
-            if alike[place] > len(reads):
-                continue
-        yield forget
+    def __init__(self, forgets: list[tuple[int, Step]]) -> None:
+        self._all = sorted(forgets, key=lambda forget: forget[1].inv)
+        self._begins = [step.inv for _, step in self._all]
+        self._ends = Peaks([step.comp for _, step in self._all])
+
+    def telling(
+        self, times: list[int], first: int, last: int, most: int, but: Collection[int]
+    ) -> Iterator[Step]:
+        """Those that can take what began at `first` from a read that ended at `last`.
+
+        Those that stand alike to all these times are the same, and between two reads one is enough.
+        """
+        begin = 0
+        for bound in (*times, NEVER_NS):
+            end = bisect_right(self._begins, min(bound, last))
+            short = (at for at in range(begin, end) if first <= self._all[at][1].comp < bound)
+            long = self._ends.above(max(bound, first) - 1, end, begin)
+            yield from islice(self._but(but, short if bound > first else ()), most)
+            alike: Counter[int] = Counter()
+            for step in self._but(but, long):
+                place = bisect_right(times, step.comp)
+                alike[place] += 1
+                if alike[place] <= most:
+                    yield step
+            begin = end
+
+    def _but(self, but: Collection[int], places: Iterable[int]) -> Iterator[Step]:
+        return (self._all[at][1] for at in places if self._all[at][0] not in but)
 
 
 def _append_step(append: Append, witness: list[Operation], kept: set[str]) -> Step:
