@@ -10,21 +10,31 @@ from pathlib import Path
 
 import holdfast
 from bench.figure import Figure
+from holdfast.verify.engines import start_engine
 
-LANGGRAPH = ("langgraph", "langgraph-checkpoint-sqlite", "apsw")
+LANGGRAPH = (
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres",
+    "apsw",
+    "psycopg[binary,pool]",
+)
 INSTALL_TIMEOUT_S = 900
 RUN_TIMEOUT_S = 3600
 
 
 def run() -> Iterator[Figure]:
-    """LangGraph's savers on SQLite."""
+    """LangGraph's savers on SQLite and PostgreSQL. RedisSaver needs modules for JSON and search in its server."""
     place = Path(".cache").absolute()
     place.mkdir(exist_ok=True)
-    yield from in_environment("langgraph", LANGGRAPH, "langgraph_savers.py", str(place))
+    with start_engine("postgres", storage="disk") as engine:
+        yield from in_environment(
+            "langgraph", LANGGRAPH, "langgraph_savers.py", str(place), engine.url
+        )
 
 
 def in_environment(
-    name: str, packages: Sequence[str], script: str, argument: str
+    name: str, packages: Sequence[str], script: str, *arguments: str
 ) -> Iterator[Figure]:
     """The figures of a script, with current releases; where they cannot be had, that is said."""
     place = Path(f".cache/frameworks-{name}").absolute()
@@ -39,7 +49,7 @@ def in_environment(
         return
     source = Path(holdfast.__file__).parents[1]
     done = subprocess.run(
-        [python, Path(__file__).with_name(script), argument],
+        [python, Path(__file__).with_name(script), *arguments],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""Run in an environment with LangGraph in it: its SqliteSaver beside our saver, taking turns.
+"""Run in an environment with LangGraph in it: its savers beside ours on the same engine, taking turns.
 
 Prints a figure a line as JSON. A turn is an `invoke` of a graph with one node: a message comes in,
 one is answered. The state grows with each, or is bounded to the newest few.
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
@@ -29,6 +29,7 @@ from bench.figure import side_by_side
 from holdfast import Durability, Store
 from holdfast.integrations.langgraph import HoldfastSaver
 
+Name = TypeVar("Name")
 SHORT, LONG = 200, 2000
 ROUNDS = 25
 BOUNDED = 20
@@ -69,34 +70,61 @@ def size_mb(folder: Path) -> float:
     return sum(file.stat().st_size for file in folder.iterdir()) / 1e6
 
 
-def beside(folder: Path) -> None:
-    """A thread whose state grows, 200 turns, on a disk: each of theirs beside each of ours."""
+def on_sqlite(folder: Path) -> None:
+    """Each in a file of its own."""
     sqlite_saver = importlib.import_module("langgraph.checkpoint.sqlite").SqliteSaver
     theirs, ours = folder / "theirs", folder / "ours"
     for place in (theirs, ours):
         place.mkdir()
-    with (
-        sqlite_saver.from_conn_string(f"{theirs}/memory.db") as saver,
-        holdfast.connect(f"sqlite:///{ours}/memory.db") as store,
-    ):
+    with sqlite_saver.from_conn_string(f"{theirs}/memory.db") as saver:
+        beside(
+            saver,
+            f"sqlite:///{ours}/memory.db",
+            lambda: {"theirs": size_mb(theirs), "ours": size_mb(ours)},
+        )
+
+
+def on_postgres(url: str) -> None:
+    """Each in a schema of its own, on one server."""
+    postgres_saver = importlib.import_module("langgraph.checkpoint.postgres").PostgresSaver
+    with postgres_saver.from_conn_string(url) as saver:
+        saver.setup()
+
+        def sizes() -> dict[str, float]:
+            query = (
+                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) AS bytes FROM pg_class c "
+                "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'"
+            )
+            schemas = {"theirs": "public", "ours": "holdfast"}
+            return {
+                whose: float(saver.conn.execute(query, (schema,)).fetchone()["bytes"]) / 1e6
+                for whose, schema in schemas.items()
+            }
+
+        beside(saver, url, sizes)
+
+
+def beside(saver: Any, url: str, sizes: Callable[[], dict[str, float]]) -> None:
+    """A thread whose state grows, 200 turns, on a disk: each of theirs beside each of ours."""
+    their_name = type(saver).__name__
+    with holdfast.connect(url) as store:
         savers = {"theirs": saver, "ours": HoldfastSaver(store)}
         agents = {name: graph(Growing, one) for name, one in savers.items()}
         ways: dict[str, Callable[[], object]] = {
             name: functools.partial(turn, agent) for name, agent in agents.items()
         }
         side_by_side(ways, rounds=SHORT - ROUNDS)
-        show("a turn", side_by_side(ways, rounds=ROUNDS), at_most=1.0)
+        show(their_name, "a turn", side_by_side(ways, rounds=ROUNDS), at_most=1.0)
         gets: dict[str, Callable[[], object]] = {
             name: functools.partial(one.get_tuple, THREAD) for name, one in savers.items()
         }
-        taken = side_by_side(
-            gets | {"cold": lambda: HoldfastSaver(store).get_tuple(THREAD)}, rounds=ROUNDS
-        )
+        gets["cold"] = lambda: HoldfastSaver(store).get_tuple(THREAD)
+        in_process = url.startswith("sqlite:")  # a server's time is not that of this process
+        taken = medians(gets) if in_process else side_by_side(gets, rounds=ROUNDS)
         cold_s = taken.pop("cold")
-        show("get_tuple", taken, at_most=1.0)
-        show("get_tuple in a new process", taken | {"ours": cold_s}, at_most=None)
-        sizes = {"theirs": size_mb(theirs), "ours": size_mb(ours)}
-        show("size", sizes, at_most=1.0, unit="MB", factor=1)
+        show(their_name, "get_tuple", taken, at_most=1.0)
+        show(their_name, "get_tuple in a new process", taken | {"ours": cold_s}, at_most=None)
+        show(their_name, "size", sizes(), at_most=1.0, unit="MB", factor=1)
 
 
 def longer(folder: Path, state: type, name: str, at_most: float) -> None:
@@ -138,8 +166,8 @@ def cold(store: Store) -> None:
     HoldfastSaver(store).get_tuple(THREAD)
 
 
-def medians(ways: Mapping[int, Callable[[], object]]) -> dict[int, float]:
-    taken: dict[int, list[float]] = {name: [] for name in ways}
+def medians(ways: Mapping[Name, Callable[[], object]]) -> dict[Name, float]:
+    taken: dict[Name, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, work in ways.items():
             taken[name].append(timed(work))
@@ -154,6 +182,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def show(
+    their_name: str,
     what: str,
     taken: Mapping[str, float],
     *,
@@ -162,7 +191,7 @@ def show(
     factor: float = 1e3,
 ) -> None:
     theirs, ours = taken["theirs"] * factor, taken["ours"] * factor
-    name = f"LangGraph, {SHORT} turns of a growing state: {what}, ours beside SqliteSaver"
+    name = f"LangGraph, {SHORT} turns of a growing state: {what}, ours beside {their_name}"
     print_figure(
         name, ours / theirs, at_most, f"ours {ours:.1f} {unit}, theirs {theirs:.1f} {unit}"
     )
@@ -181,9 +210,10 @@ def folder_in(place: str | None) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
-def main(place: str) -> None:
+def main(place: str, postgres: str) -> None:
     with folder_in(place) as folder:
-        beside(folder)
+        on_sqlite(folder)
+    on_postgres(postgres)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with folder_in(memory) as folder:
         longer(folder, Bounded, "bounded state", 1.5)
@@ -191,4 +221,4 @@ def main(place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
+import itertools
 import operator
 import subprocess
 import sys
@@ -142,6 +144,45 @@ def test_two_processes_and_a_pruning_in_between(on_engine: Store):
     assert other.get_tuple(config("t")) is None
     fill(other, "t", 2)
     assert [found.metadata["step"] for found in one.list(config("t"))] == [1, 0]
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_put_between_whose_calls_another_process_prunes_loses_no_value(
+    on_engine: Store, engine_url: str, monkeypatch: pytest.MonkeyPatch, is_cold: bool
+):
+    made = checkpoint(9)
+    with holdfast.connect(engine_url, require=Durability.PROCESS) as elsewhere:
+
+        def calls_of_a_put(at: int, *, goes_on: bool) -> int:
+            thread = f"{at}-{goes_on}"
+            saver, other = HoldfastSaver(on_engine), HoldfastSaver(elsewhere)
+            parent = fill(saver, thread, 9)
+            calls = itertools.count()
+
+            def between(real: Any, *args: Any, **more: Any) -> Any:
+                if next(calls) == at:
+                    other.prune([thread])
+                    fill(other, thread, 11 if goes_on else 0, first=10)
+                return real(*args, **more)
+
+            with monkeypatch.context() as patched:
+                for name in ("append", "history", "messages"):
+                    real = getattr(on_engine, name)
+                    patched.setattr(on_engine, name, functools.partial(between, real))
+                writer = HoldfastSaver(on_engine) if is_cold else saver
+                writer.put(parent, made, {"step": 9}, made["channel_versions"])
+            for one in (writer, other, HoldfastSaver(elsewhere)):
+                assert one.get_tuple(config(thread, made["id"])) is not None
+                for found in one.list(config(thread)):
+                    wanted = checkpoint(found.metadata["step"])["channel_values"]
+                    assert found.checkpoint["channel_values"] == wanted
+            return next(calls)
+
+        for goes_on in (False, True):
+            at = 0
+            while calls_of_a_put(at, goes_on=goes_on) > at:
+                at += 1
+            assert at >= (3 if is_cold else 1)  # what is not in memory is read before
 
 
 def test_where_others_write_without_pause_a_put_is_done_all_the_same(

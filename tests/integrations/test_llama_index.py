@@ -16,7 +16,7 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.memory import ChatMemoryBuffer
 
 import holdfast
-from holdfast import Message, Store, UsageError
+from holdfast import InvalidMessage, Message, Store, UsageError
 from holdfast.integrations.forms import from_llama_index, to_llama_index
 from holdfast.integrations.llama_index import HoldfastChatStore
 from holdfast.verify.records import flip_one
@@ -73,6 +73,9 @@ def test_one_message_is_taken_out_and_the_rest_stays(store: Store):
     assert texts(chats.delete_messages("s")) == ["a", "c"]
     assert chats.delete_messages("s") is None
     assert chats.delete_last_message("s") is None
+    for text, idx in (("b", None), ("a", 0), ("c", 7)):
+        chats.add_message("s", ChatMessage(text), idx)
+    assert texts(chats.get_messages("s")) == ["a", "b", "c"]
 
 
 def test_the_async_methods_do_the_same(awaited: Any):
@@ -133,3 +136,13 @@ def test_a_damaged_record_is_named_and_hides_nothing_else(store: Store, url: str
     found: Any = chats.get_messages("s")
     assert texts(found) == ["a", "c"]
     assert [damage.seq for damage in found.damaged] == [2]
+
+
+@pytest.mark.parametrize(
+    "odd", [ChatMessage(content="a", additional_kwargs={"x": object()}), {"role": "user"}]
+)
+def test_what_json_has_no_word_for_is_refused_with_all_of_its_batch(store: Store, odd: Any):
+    chats = HoldfastChatStore(store)
+    with pytest.raises(InvalidMessage, match="nothing was written"):
+        chats.add_messages("s", [ChatMessage(content="Hello"), odd])
+    assert chats.get_messages("s") == []

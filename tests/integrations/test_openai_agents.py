@@ -120,6 +120,14 @@ def test_ids_are_keys_only_for_who_asks(store: Store):
     assert asyncio.run(twice(HoldfastSession("once", store, once_by_id=True))) == 2
 
 
+def test_settings_may_be_a_dictionary(store: Store):
+    session = HoldfastSession("s", store, session_settings={"limit": 1})
+    asyncio.run(session.add_items([{"role": "user", "content": text} for text in "ab"]))
+    assert asyncio.run(session.get_items()) == [{"role": "user", "content": "b"}]
+    with pytest.raises(TypeError):
+        HoldfastSession("s", store, session_settings={"limitt": 1})
+
+
 def test_messages_of_others_are_read(store: Store):
     store.append("s", Message("user", "hello", extra={"name": "Xiao Li", "langchain": {}}))
     found = asyncio.run(HoldfastSession("s", store).get_items())

@@ -53,11 +53,16 @@ def test_our_store_through_a_framework_is_a_target_on_every_engine():
 @pytest.mark.parametrize(
     ("module", "theirs", "extra"),
     [
+        ("adk", "google", "adk"),
+        ("agent_framework", "agent_framework", "agent-framework"),
         ("langchain", "langchain_core", "langchain"),
         ("openai_agents", "agents", "openai-agents"),
         ("llama_index", "llama_index", "llama-index"),
+        ("llama_index_memory", "llama_index", "llama-index"),
+        ("openai_compaction", "agents", "openai-agents"),
         ("langgraph", "langgraph", "langgraph"),
         ("langgraph_store", "langgraph", "langgraph"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
     ],
 )
 def test_a_framework_that_is_missing_is_named_with_the_command(

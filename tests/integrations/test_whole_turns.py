@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
 
+import agent_framework
 import pytest
+from agent_framework import Content
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -21,13 +23,22 @@ from langchain_core.messages import (
 )
 from langgraph.graph import END, START, MessagesState, StateGraph
 from llama_index.core.llms import ChatMessage
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 import holdfast
 from holdfast import Durability, Message, Store, UsageError
+from holdfast.integrations.agent_framework import HoldfastHistoryProvider
 from holdfast.integrations.langchain import HoldfastChatMessageHistory
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.llama_index import HoldfastChatStore
 from holdfast.integrations.openai_agents import HoldfastSession
+from holdfast.integrations.pydantic_ai import HoldfastMessageHistory
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.workload import tool_turns
 from tests.integrations.killed import in_a_child
@@ -168,7 +179,72 @@ def agents_read(store: Store, turns: Any) -> list[dict[str, Any]]:
     return shown + [{"role": "tool", "tool_call_id": one} for one in outputs if one not in called]
 
 
+def microsoft_writes(store: Store) -> Callable[[str], None]:
+    said = {
+        "ask": agent_framework.Message("user", ["look"]),
+        "call": agent_framework.Message(
+            "assistant",
+            [Content.from_function_call(call_id=name, name="look") for name in ("a", "b")],
+        ),
+        **{
+            name: agent_framework.Message(
+                "tool", [Content.from_function_result(call_id=name, result="1")]
+            )
+            for name in ("a", "b")
+        },
+    }
+    history = HoldfastHistoryProvider(store)
+    return lambda part: asyncio.run(history.save_messages("s", [said[part]]))
+
+
+def microsoft_reads(store: Store, turns: Any) -> list[dict[str, Any]]:
+    found = asyncio.run(HoldfastHistoryProvider(store, turns=turns).get_messages("s"))
+    return [as_openai(one.role, "function_call", "function_result", one.contents) for one in found]
+
+
+def as_openai(role: str, call: str, result: str, contents: Any) -> dict[str, Any]:
+    """A message of one kind of parts, as the rule that models have is told."""
+    kinds = [(one.type, one.call_id) for one in contents]
+    if calls := [{"id": name} for kind, name in kinds if kind == call]:
+        return {"role": role, "tool_calls": calls}
+    answers = [name for kind, name in kinds if kind == result]
+    return {"role": role, "tool_call_id": answers[0]} if answers else {"role": role}
+
+
+def pydantic_writes(store: Store) -> Callable[[str], None]:
+    calls = [ToolCallPart("look", {}, tool_call_id=name) for name in ("a", "b")]
+    said: Any = {
+        "ask": ModelRequest([UserPromptPart("look")]),
+        "call": ModelResponse(calls),
+        **{
+            name: ModelRequest([ToolReturnPart("look", "1", tool_call_id=name)])
+            for name in ("a", "b")
+        },
+    }
+
+    def write(part: str) -> None:
+        HoldfastMessageHistory("s", store).add([said[part]])
+
+    return write
+
+
+def pydantic_reads(store: Store, turns: Any) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for one in HoldfastMessageHistory("s", store, turns=turns).load():
+        parts: Any = one.parts
+        if isinstance(one, ModelResponse):
+            calls = [{"id": part.tool_call_id} for part in parts]
+            shown.append({"role": "assistant", "tool_calls": calls})
+        elif isinstance(parts[0], ToolReturnPart):
+            shown.append({"role": "tool", "tool_call_id": parts[0].tool_call_id})
+        else:
+            shown.append({"role": "user"})
+    return shown
+
+
 FRAMEWORKS: Any = {
+    "agent-framework": (microsoft_writes, microsoft_reads),
+    "pydantic-ai": (pydantic_writes, pydantic_reads),
     "langchain": (chain_writes, chain_reads),
     "llama-index": (index_writes, index_reads),
     "openai-agents": (agents_write, agents_read),

@@ -168,14 +168,14 @@ class Threads:
         begun: int | None = None
         catalog = self.known(name)
         for _ in range(TRIES):
-            if catalog is None or catalog.missing:
-                catalog = yield from self.open(name)
-            begun = catalog.last if begun is None else begun
-            there = catalog.checkpoints.get(place)
-            if unknown is not None and there is not None and there.seq > begun:
-                return  # the reply was lost, the write was not
-            batch = Batch(catalog.last)
             try:
+                if catalog is None or catalog.missing:
+                    catalog = yield from self.open(name)
+                begun = catalog.last if begun is None else begun
+                there = catalog.checkpoints.get(place)
+                if unknown is not None and there is not None and there.seq > begun:
+                    return  # the reply was lost, the write was not
+                batch = Batch(catalog.last)
                 yield from make(catalog, batch)
                 ack: Ack = yield functools.partial(_append, name, batch.records, batch.last)
             except Moved:

@@ -16,7 +16,10 @@ from holdfast.model import OPENAI_FIELDS, Message
 LANGCHAIN: Final = "langchain"
 OPENAI_AGENTS: Final = "openai_agents"
 LLAMA_INDEX: Final = "llama_index"
-FIELDS: Final = (LANGCHAIN, OPENAI_AGENTS, LLAMA_INDEX)
+ADK: Final = "adk"
+AGENT_FRAMEWORK: Final = "agent_framework"
+PYDANTIC_AI: Final = "pydantic_ai"
+FIELDS: Final = (LANGCHAIN, OPENAI_AGENTS, LLAMA_INDEX, ADK, AGENT_FRAMEWORK, PYDANTIC_AI)
 
 _LANGCHAIN_ROLES: Final = {
     "human": "user",
@@ -45,7 +48,7 @@ def plain(message: Message) -> dict[str, Any]:
 
 def from_langchain(form: Mapping[str, Any], **more: Any) -> Message:
     """Of `{"type": …, "data": {…}}`, as `message_to_dict` of LangChain makes it."""
-    kind, data = _field(form, "type", str), _field(form, "data", dict)
+    kind, data = field(form, "type", str), field(form, "data", dict)
     role = data.get("role") if kind in _LANGCHAIN_NAMED else _LANGCHAIN_ROLES.get(kind)
     if role is None or "content" not in data:
         raise InvalidMessage(
@@ -97,7 +100,7 @@ def _is_message(item: dict[str, Any]) -> bool:
 
 def from_llama_index(form: Mapping[str, Any], **more: Any) -> Message:
     """Of a `ChatMessage` of LlamaIndex as JSON, with `blocks` or, as it once was, `content`."""
-    role = _field(form, "role", str)
+    role = field(form, "role", str)
     blocks = form["blocks"] if "blocks" in form else _blocks_of(form.get("content"))
     if not isinstance(blocks, list):
         raise InvalidMessage("a ChatMessage has a list of blocks; nothing was written")
@@ -147,7 +150,8 @@ def _block_of(part: Any) -> Any:
     raise InvalidMessage(f"LlamaIndex has no block for a part of type {part.get('type')!r}")
 
 
-def _field(form: Mapping[str, Any], name: str, kind: type) -> Any:
+def field(form: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A field of a form, of this type; `InvalidMessage` where there is none."""
     value = form.get(name) if isinstance(form, Mapping) else None
     if not isinstance(value, kind):
         raise InvalidMessage(f"no message: it has no {kind.__name__} {name!r}; nothing was written")

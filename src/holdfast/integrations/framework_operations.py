@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from holdfast.contract import AsyncStore, Store
-from holdfast.errors import Conflict, Damaged, HoldfastError, OutcomeUnknown, UsageError
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    HoldfastError,
+    InvalidMessage,
+    OutcomeUnknown,
+    UsageError,
+)
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message
 from holdfast.runner import Steps, run, run_async, to_the_end
 
@@ -190,6 +197,14 @@ def rendered(session: str, found: History, theirs: Callable[[Message], T]) -> Tu
     for damage in damaged:
         log.warning("%r: record %d cannot be read: %s", session, damage.seq, damage.reason)
     return turns
+
+
+def dumped(dump: Callable[[], R]) -> R:
+    """What pydantic makes of a framework's message; `InvalidMessage` where JSON has no word for it."""
+    try:
+        return dump()
+    except ValueError as error:  # of pydantic, which is not installed with us
+        raise InvalidMessage(f"this cannot be JSON: {error}; nothing was written") from error
 
 
 def key_of_ids(kind: str, ids: Iterable[str | None]) -> str | None:

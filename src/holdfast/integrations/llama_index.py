@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.contract import AsyncStore, Store
+from holdfast.errors import InvalidMessage
 from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import from_llama_index, to_llama_index
 from holdfast.integrations.framework_operations import StepRunner, Turns
@@ -60,13 +61,15 @@ class HoldfastChatStore(BaseChatStore):
     def _read(self, key: str) -> Steps[History]:
         return framework_operations.read(key, turns=self._turns)
 
-    def add_message(self, key: str, message: ChatMessage) -> None:
-        """Append one."""
-        self.add_messages(key, [message])
+    def add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
+        """Append one, or put it before the one at this index, as in a list."""
+        self._runner.run(_add(key, message, idx))
 
-    async def async_add_message(self, key: str, message: ChatMessage) -> None:
+    async def async_add_message(
+        self, key: str, message: ChatMessage, idx: int | None = None
+    ) -> None:
         """See `add_message`."""
-        await self.aadd_messages(key, [message])
+        await self._runner.wait(_add(key, message, idx))
 
     def add_messages(
         self, key: str, messages: Sequence[ChatMessage], *, once: str | None = None
@@ -120,12 +123,28 @@ class HoldfastChatStore(BaseChatStore):
 
 def to_holdfast(message: ChatMessage) -> Message:
     """A message of LlamaIndex as ours."""
-    return from_llama_index(message.model_dump(mode="json"))
+    if not isinstance(message, ChatMessage):
+        raise InvalidMessage(f"no ChatMessage: {type(message).__name__}; nothing was written")
+    return from_llama_index(framework_operations.dumped(lambda: message.model_dump(mode="json")))
 
 
 def theirs(message: Message) -> ChatMessage:
     """A message of ours as LlamaIndex's, by any writer."""
     return ChatMessage.model_validate(to_llama_index(message))
+
+
+def _add(key: str, message: ChatMessage, idx: int | None) -> Steps[None]:
+    added = to_holdfast(message)
+    if idx is None:
+        yield from framework_operations.add(key, [added])
+        return
+
+    def with_it(found: History) -> Sequence[Message]:
+        listed = list(found)
+        listed.insert(idx, added)
+        return listed
+
+    yield from framework_operations.change(key, with_it)
 
 
 def _all(messages: Sequence[ChatMessage]) -> list[Message]:

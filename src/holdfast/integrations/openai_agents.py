@@ -32,11 +32,13 @@ class HoldfastSession(SessionABC):
         session_id: str,
         store: Store | AsyncStore,
         *,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
         turns: Turns = "whole",
         once_by_id: bool = False,
     ) -> None:
         self.session_id = session_id
+        if isinstance(session_settings, dict):
+            session_settings = SessionSettings().resolve(session_settings)
         self.session_settings = session_settings or SessionSettings()
         self._runner = StepRunner(store)
         self._turns = turns

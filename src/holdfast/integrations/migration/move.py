@@ -7,70 +7,42 @@ meanwhile is left alone.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast import codec, limits, operations
+from holdfast import codec, limits
 from holdfast.connection import connect
 from holdfast.contract import Store
 from holdfast.errors import Conflict, UsageError
 from holdfast.integrations import framework_operations
 from holdfast.integrations.framework_operations import StepRunner
-from holdfast.integrations.migration.found import Found, Row, Source
-from holdfast.integrations.migration.sources import Kind, kind_of, open_source
+from holdfast.integrations.migration.adk_sessions import migrate_adk
+from holdfast.integrations.migration.found import (
+    Difference,
+    Found,
+    LeftOut,
+    Moved,
+    Row,
+    Source,
+    no_session,
+)
+from holdfast.integrations.migration.memories import migrate_memories
+from holdfast.integrations.migration.sources import (
+    ADK,
+    CHECKPOINTERS,
+    MEM0,
+    Kind,
+    kind_of,
+    open_source,
+)
 from holdfast.model import Durability, History, Message, SessionState
 
 GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A message that could not be brought over: its place in the source, and why.
-
-    Without a place it is the whole session.
-    """
-
-    session: str
-    place: int | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A session of the target that is not what the source says."""
-
-    session: str
-    reason: str
-
-
-@dataclass(slots=True)
-class Moved:
-    """What a migration did. `present` messages were there already; `verified` were read back."""
-
-    sessions: int = 0
-    messages: int = 0
-    present: int = 0
-    verified: int = 0
-    expiring: int = 0
-    """Sessions that bring what was left of their time to live."""
-    gone: list[str] = field(default_factory=list)
-    """Sessions that were forgotten or have expired in the target: they are not brought back."""
-    foreign: list[str] = field(default_factory=list)
-    """What lay among the sessions and is no history."""
-    left_out: list[LeftOut] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of the source is in the target."""
-        return not self.left_out and not self.differences
-
-    def to_json(self) -> dict[str, Any]:
-        """For machines."""
-        return {**asdict(self), "complete": self.complete}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +57,8 @@ def migrate(
     source: str,
     target: str,
     *,
-    kind: str,
+    kind: str | None = None,
+    to: str | None = None,
     place: str | None = None,
     namespace: str = "default",
     require: Durability = Durability.DISK,
@@ -95,7 +68,20 @@ def migrate(
 
     `kind` is one of `KINDS`; `place` is the table, or the prefix of the keys, where it is not the
     framework's default. The source is only read from. With `dry_run` the target is not opened.
+
+    LangGraph's threads go both ways: `kind` is one of `CHECKPOINTERS`, or `to` is one, and then the
+    source is a store of ours.
     """
+    more: dict[str, Any] = {"namespace": namespace, "require": require, "dry_run": dry_run}
+    if kind in CHECKPOINTERS or to is not None:
+        return _threads(source, target, kind, to, place)(**more)
+    if kind == ADK:
+        return migrate_adk(source, target, **more)
+    if kind in MEM0:
+        place = MEM0[kind] if place is None else place
+        return migrate_memories(source, target, kind=kind, place=place, **more)
+    if kind is None:
+        raise UsageError("say where it comes from (--from), or of a store of ours where to (--to)")
     known = kind_of(kind)
     moved = Moved()
     with_target = None if dry_run else connect(target, namespace=namespace, require=require)
@@ -116,6 +102,22 @@ def migrate(
     return moved
 
 
+def _threads(
+    source: str, target: str, kind: str | None, to: str | None, place: str | None
+) -> Callable[..., Moved]:
+    if kind is not None and to is not None:
+        raise UsageError("one side is a store of ours: name the other one, --from or --to")
+    if place is not None:
+        raise UsageError("LangGraph's tables have their own names: leave --table out")
+    if (kind or to) not in CHECKPOINTERS:
+        raise UsageError(f"no target {to!r}; there are: {', '.join(CHECKPOINTERS)}")
+    try:
+        threads = importlib.import_module("holdfast.integrations.migration.threads")
+    except ImportError as error:
+        raise UsageError(f"{error}. To have it: pip install 'holdfast[langgraph]'") from error
+    return functools.partial(threads.migrate_threads, source, target, kind=kind, to=to)
+
+
 def _sessions(
     known: Kind, kind: str, url: str, place: str | None, moved: Moved
 ) -> Iterator[_Session]:
@@ -123,7 +125,7 @@ def _sessions(
     source: Source = open_source(known, url, place)
     try:
         for name in source.names():
-            if (reason := _no_session(name)) is not None:
+            if (reason := no_session(name)) is not None:
                 moved.left_out.append(LeftOut(name, None, reason))
                 continue
             found = source.read(name)
@@ -135,14 +137,6 @@ def _sessions(
                 yield session
     finally:
         source.close()
-
-
-def _no_session(name: str) -> str | None:
-    try:
-        operations.session_bytes(name)
-    except UsageError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def _converted(known: Kind, kind: str, name: str, found: Found) -> _Session:

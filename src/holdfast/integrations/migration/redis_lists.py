@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,7 +20,10 @@ SCAN_COUNT: Final = 500
 class Lists:
     """Lists whose keys are a prefix, the session's id and a suffix."""
 
-    def __init__(self, url: str, prefix: str, suffix: str, *, newest_first: bool) -> None:
+    def __init__(
+        self, url: str, prefix: str, suffix: str, *, newest_first: bool, encoded: str = ""
+    ) -> None:
+        """`encoded`: what begins an id that is written in base32."""
         if scheme_of(url) not in SCHEMES:
             raise UsageError(f"this source is a Redis: redis://host:6379/0, not {SecretUrl(url)}")
         try:
@@ -27,6 +31,7 @@ class Lists:
         except ImportError as error:
             raise UsageError(f"{error}. To have it: pip install 'holdfast[redis]'") from error
         self._prefix, self._suffix, self._newest_first = prefix, suffix, newest_first
+        self._encoded, self._written = encoded, dict[str, str]()
         self._place = SecretUrl(url)
         self._error: type[Exception] = redis.RedisError
         address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
@@ -51,7 +56,8 @@ class Lists:
 
     def read(self, name: str) -> Found:
         """All of a list, which one command reads at one instant."""
-        key = f"{self._prefix}{name}{self._suffix}".encode("utf-8", "surrogateescape")
+        written = self._written.get(name, name)
+        key = f"{self._prefix}{written}{self._suffix}".encode("utf-8", "surrogateescape")
         with self._asking():
             items: list[bytes] = self._client.lrange(key, 0, -1)
             left_ms = int(self._client.pttl(key))
@@ -66,7 +72,16 @@ class Lists:
 
     def _name(self, key: bytes) -> str:
         text = key.decode("utf-8", "surrogateescape")
-        return text[len(self._prefix) : len(text) - len(self._suffix)]
+        name = text[len(self._prefix) : len(text) - len(self._suffix)]
+        if self._encoded and name.startswith(self._encoded):
+            packed = name.removeprefix(self._encoded).upper()
+            try:
+                plain = base64.b32decode(packed + "=" * (-len(packed) % 8)).decode()
+            except ValueError:  # a digest of a long one: nobody knows it any more
+                return name
+            self._written[plain] = name
+            return plain
+        return name
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.integrations import forms
+from holdfast.integrations import agent_forms, forms
 from holdfast.integrations.migration.found import Source
 from holdfast.integrations.migration.llama_index_file import PersistedFile
 from holdfast.integrations.migration.redis_lists import Lists
@@ -33,8 +33,10 @@ def _table(session: str, message: str, *, array: bool = False) -> Callable[[str,
     return lambda url, place: Tables(url, Table(place, session, message, array))
 
 
-def _lists(suffix: str = "", *, newest_first: bool = False) -> Callable[[str, str], Source]:
-    return lambda url, place: Lists(url, place, suffix, newest_first=newest_first)
+def _lists(
+    suffix: str = "", *, newest_first: bool = False, encoded: str = ""
+) -> Callable[[str, str], Source]:
+    return lambda url, place: Lists(url, place, suffix, newest_first=newest_first, encoded=encoded)
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -62,6 +64,12 @@ KINDS: Final[dict[str, Kind]] = {
         _table("session_id", "message_data"),
         "agent_messages",
     ),
+    "agent-framework-redis": Kind(
+        "RedisHistoryProvider of Microsoft's agent-framework",
+        agent_forms.from_agent_framework,
+        _lists(encoded="~redis-session-"),
+        "chat_messages:",
+    ),
     "llama-index-redis": Kind(
         "RedisChatStore of LlamaIndex", forms.from_llama_index, _lists(), shared=True
     ),
@@ -79,10 +87,23 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
+CHECKPOINTERS: Final = ("langgraph-sqlite", "langgraph-postgres")
+"""LangGraph's own checkpointers; their threads go both ways."""
+
+
+ADK: Final = "adk-sql"
+"""DatabaseSessionService and SqliteSessionService of Google's ADK."""
+
+MEM0: Final = {"mem0-postgres": "mem0", "mem0-json": ""}
+"""Where mem0 has its memories: the table, where nothing else is said, or a file of `Memory.get_all`."""
+
+
 def kind_of(name: str) -> Kind:
     """By its name; `UsageError` with those that there are."""
     if name not in KINDS:
-        raise UsageError(f"no source {name!r}; there are: {', '.join(KINDS)}")
+        raise UsageError(
+            f"no source {name!r}; there are: {', '.join((*KINDS, *CHECKPOINTERS, *MEM0, ADK))}"
+        )
     return KINDS[name]
 
 

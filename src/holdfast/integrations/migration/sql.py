@@ -88,7 +88,7 @@ class Tables:
         with self._asking():
             rows = self._engine.ask(self._query(), name)
         return Found(
-            [Row(int(place), text, _time(at)) for place, text, at in rows if text is not None]
+            [Row(int(place), text, time_of(at)) for place, text, at in rows if text is not None]
         )
 
     def close(self) -> None:
@@ -193,6 +193,58 @@ class _Postgres:
         self._connection.close()
 
 
+class Questions:
+    """Plain questions to a source of either engine, with ? for values; its errors are ours."""
+
+    def __init__(self, url: str) -> None:
+        self.place = SecretUrl(url)
+        scheme = scheme_of(url).partition("+")[0]
+        if scheme not in ("sqlite", "postgresql", "postgres"):
+            raise UsageError(f"this source is postgresql://… or sqlite:///file, not {self.place}")
+        self._engine: Engine = _Sqlite(url) if scheme == "sqlite" else _Postgres(url)
+        self._mark = "?" if scheme == "sqlite" else "%s"
+
+    def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
+        """The rows of a SELECT."""
+        try:
+            return self._engine.ask(query.replace("?", self._mark), *values)
+        except self._engine.error as error:
+            raise EngineUnreachable(
+                f"the source {self.place} cannot be read ({type(error).__name__}: {error}). "
+                "It was not changed; run this again to go on",
+                operation="migrate",
+            ) from error
+
+    def columns(self, table: str) -> Sequence[str]:
+        """The columns of a table; empty where there is none."""
+        return self._engine.columns(table)
+
+    def texts(self, table: str, columns: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        """All rows of a table, these columns as text."""
+        if set(columns) - set(self.columns(table)):
+            wanted = " and ".join(columns)
+            raise UsageError(
+                f"{self.place} has no table {table!r} with the columns {wanted}: name it with --table"
+            )
+        shown = ", ".join(f"CAST({_quoted(one)} AS TEXT)" for one in columns)
+        return self.ask(f"SELECT {shown} FROM {_quoted(table)}")  # noqa: S608 - quoted
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._engine.close()
+
+
+def read_only_uri(path: Path) -> str:
+    """By which a file is opened such that nothing beside it is changed either."""
+    import apsw  # noqa: PLC0415 - only who brings something over from a file needs it
+
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        return _uri(functools.partial(apsw.Connection, flags=flags), path)
+    except apsw.Error as error:
+        raise UsageError(f"{path} cannot be read ({error}). Nothing was created") from error
+
+
 def _uri(connect: Callable[..., Any], path: Path) -> str:
     """A file that nothing is written beside: with no log there, a file that uses one is as it is."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -211,7 +263,7 @@ def _quoted(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
-def _time(at: object) -> datetime | None:
+def time_of(at: object) -> datetime | None:
     """When it was stored, as far as that can be said; SQLite says it in UTC, in words."""
     if isinstance(at, str):
         try:
