@@ -98,7 +98,8 @@ for command in cli_store.COMMANDS:
 @click.option(
     "--all-configs",
     is_flag=True,
-    help="The durability card: what every configuration loses, by SIGKILL and by power cut.",
+    help="The durability card: what every configuration loses by SIGKILL and power cut; with "
+    "--topology, every setup by failover.",
 )
 @click.option(
     "--shrink",

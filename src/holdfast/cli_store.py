@@ -175,14 +175,15 @@ def load(file: TextIO, url: SecretUrl, namespace: str, *, json_to: Path | None) 
 @click.command(cls=PrintingCommand)
 @click.argument("source")
 @click.argument("target")
-@click.option("--from", "kind", required=True, help="Which store, such as langchain-redis.")
+@click.option("--from", "kind", help="Which store SOURCE is, such as langchain-redis.")
+@click.option("--to", help="Which store TARGET is, such as langgraph-sqlite; SOURCE is ours then.")
 @click.option("--table", "place", help="Its table, or the prefix of its keys, if not the default.")
-@click.option("--namespace", default="default", show_default=True, help="Of TARGET.")
+@click.option("--namespace", default="default", show_default=True, help="Of our store.")
 @click.option("--dry-run", is_flag=True, help="Only read SOURCE, and say what would be moved.")
 @json_option
 @click.pass_context
 def migrate(ctx: click.Context, /, *, json_to: Path | None, **asked: Any) -> None:
-    """Bring the histories of a framework's store over, and read them back.
+    """Bring what a framework's store has over, or back to it, and read it back.
 
     SOURCE is only read from. A second run adds what is new and nothing twice. Exit 0 all of it
     is in TARGET, 1 something is not, 2 wrong arguments, 3 unknown.

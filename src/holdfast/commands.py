@@ -34,7 +34,6 @@ SUBLOGS: Final = (b"", MEMORIES, SUMMARIES)
 ERASED: Final = (
     b'{"v":1,"crc":"d43b6d62","msg":{"id":"erased","role":"erased","content":null,"at":null}}'
 )
-
 """The record that stands where a memory was erased: a readable one that carries nothing.
 
 It keeps the numbers of the others, and it is not taken for damage. It is in every store for ever.
@@ -160,7 +159,7 @@ class Derive(Command[Written]):
 
 @dataclass(slots=True)
 class Forget(Command[Removed]):
-    """Erase all records; keep the last number and the used keys, so that nothing returns.
+    """Erase all records; the last number and the used keys stay, so that nothing returns.
 
     In the same step the logs beside the session, and whatever an index in this engine holds.
     """
@@ -334,6 +333,7 @@ class Settings:
     namespace: bytes
     require: Durability
     replicas: tuple[SecretUrl, ...] = ()
+    keys_kept_ms: int = 0  # 0: for ever
 
 
 class Setup(Protocol):

@@ -56,6 +56,7 @@ def connect(
     summarizer: Summarizer | None = None,
     background_indexing: bool | None = None,
     retention: Retention | None = None,
+    keys_kept_s: float | None = limits.KEYS_KEPT_S,
 ) -> Store:
     """Open a store. Every ack is at least of the level `require`, or the setup is refused.
 
@@ -69,9 +70,13 @@ def connect(
     a thread indexes what is appended; at once with `background_indexing=True` or where an embedder
     or an index is named, never with `background_indexing=False`: then only `recall` and `wait_for` do.
     `retention` says how much of each session is kept by appends that name no other; None: all of it.
+    `keys_kept_s` (90 days) bounds what is kept of what is gone: a key protects as long as its messages
+    are there and at least so long after its use; a session that was forgotten or has expired is known
+    as such for so long, then its name is as good as new. None: both for ever.
     """
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    settings.keys_kept_ms = operations.kept_ms(keys_kept_s)
     operations.check_retention(retention)
     models = _models(embedder, summarizer)
     apart = _index(index, settings)
@@ -105,10 +110,12 @@ async def connect_async(
     summarizer: Summarizer | None = None,
     background_indexing: bool | None = None,
     retention: Retention | None = None,
+    keys_kept_s: float | None = limits.KEYS_KEPT_S,
 ) -> AsyncStore:
     """Open a store for the running event loop; see `connect`."""
     url, index = log_and_index(url, index)
     module, settings = _prepare(url, namespace, require, ttl_s, replicas)
+    settings.keys_kept_ms = operations.kept_ms(keys_kept_s)
     operations.check_retention(retention)
     models = _models(embedder, summarizer)
     apart = None if index is None else await _index_in_a_thread(index, settings)

@@ -12,7 +12,7 @@ from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from holdfast import operations, transfer
-from holdfast.commands import SUBLOGS, Append, AsyncBackend, Backend, ExportSession, Written
+from holdfast.commands import Append, AsyncBackend, Backend, ExportSession, Written
 from holdfast.erasure import AsyncForgetting, Forgetting
 from holdfast.errors import EngineUnreachable, StoreClosed, StoredDataError
 from holdfast.model import Ack, Durability, History, Loaded, Message, Retention, Stat
@@ -107,8 +107,8 @@ class Store(_StoreBase, LongTerm, Forgetting):
         The ack's level names what they survive (durable). Their numbers are given inside
         the write, so whatever was acknowledged before this call began stands before it
         (ordered). A batch is never seen in part (atomic). With a `key` that this session has
-        seen, nothing is added and the first ack is returned, for ever, even after a forget
-        (exactly-once, forgotten). `expect=n` appends only if the session ends at n, 0 being
+        seen, nothing is added and the first ack is returned, even after a forget, for as long as
+        `connect` says in `keys_kept_s` (exactly-once, forgotten). `expect=n` appends only if the session ends at n, 0 being
         "nothing visible"; otherwise `Conflict`.
 
         `ttl_s` sets the session's time to live and restarts it (expiring); None means
@@ -202,12 +202,13 @@ class Store(_StoreBase, LongTerm, Forgetting):
         """Every session as JSON Lines, exactly: any backend can `load` them.
 
         Each session is written as it was at one instant. Damaged records, used keys and
-        tombstones move too, so that what was forgotten stays forgotten. A session that cannot be
-        read as a whole is left out; after the last line, `Damaged` names those, or `EngineUnreachable`.
+        tombstones move too, so that what was forgotten stays forgotten; with a prefix not those that
+        bear a digest. A session that cannot be read as a whole is left out; after the last line,
+        `Damaged` names those, or `EngineUnreachable`.
         """
         writer = transfer.Writer()
         yield writer.header()
-        for sublog in SUBLOGS:
+        for sublog in operations.exported_logs(prefix):
             for name in self._all_names(sublog, prefix):
                 self._check_open()
                 try:
@@ -354,7 +355,7 @@ class AsyncStore(_StoreBase, AsyncLongTerm, AsyncForgetting):
         """See `Store.export`."""
         writer = transfer.Writer()
         yield writer.header()
-        for sublog in SUBLOGS:
+        for sublog in operations.exported_logs(prefix):
             async for name in self._all_names(sublog, prefix):
                 self._check_open()
                 try:

@@ -68,7 +68,8 @@ class Forgetting:
 
         Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
         them as far as the engine can while others work, in bounded time; `now="full"` also in
-        ways that keep others waiting (PostgreSQL: `VACUUM FULL`).
+        ways that keep others waiting (PostgreSQL: `VACUUM FULL`). Both leave a digest in the place
+        of the id, by which the session is known to be forgotten (not on Redis Cluster).
 
         Without `session`, every session and scope is erased whose name begins with `prefix`, or those
         of them to which nothing was written for `older_than` (a timedelta, seconds, or a datetime to

@@ -58,5 +58,8 @@ EXPORT_DEPTH_MAX: Final = JSON_DEPTH_MAX + 4
 EXPORT_PAGE_SESSIONS: Final = 1000
 """Session names that an export reads at a time."""
 
+KEYS_KEPT_S: Final = 90 * 24 * 3600
+"""How long a used key and a tombstone are kept at least, unless `connect` is told otherwise."""
+
 RECALL_FILTERED_MAX: Final = 1000
 """Candidates that are looked at when a recall is filtered or bounded in time."""

@@ -289,7 +289,8 @@ class Erased:
 
     `scrubbed`: no copy is left in the engine's own files either. Otherwise `left` names where copies
     are until when, and what ends that sooner. `memories` counts what was remembered beside the
-    session, and its summaries. Backups and exports are yours; the id stays in the tombstone.
+    session, and its summaries. Backups and exports are yours; the id stays in the
+    tombstone, or after `now=True` a digest of it.
     """
 
     session: str

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast import codec, limits
 from holdfast.commands import (
+    SUBLOGS,
     TTL_KEEP,
     TTL_NEVER,
     Append,
@@ -30,6 +31,7 @@ from holdfast.commands import (
 )
 from holdfast.errors import InvalidMessage, LimitExceeded, StoredDataError, UsageError
 from holdfast.model import Ack, DamagedRecord, Erased, History, Message, Retention, Stat
+from holdfast.tombstones import DIGESTS
 from holdfast.transfer import SessionCopy
 from holdfast.turns import Turns, check_turns, open_calls, shown
 
@@ -176,6 +178,11 @@ def names(prefix: str, after: str | None, limit: int) -> Names:
     return _names(prefix, after, limit)
 
 
+def exported_logs(prefix: str) -> Sequence[bytes]:
+    """What the names of logs in an export begin with. A digest begins with no prefix of a session."""
+    return SUBLOGS if prefix else (*SUBLOGS, *DIGESTS)
+
+
 def all_names(sublog: bytes, prefix: str, after: bytes | None) -> Names:
     """A page of every sublog of a kind that left a trace: live, expired and forgotten."""
     begin = sublog + text_bytes(prefix, "prefix", limits.SESSION_BYTES_MAX)
@@ -275,6 +282,19 @@ def ttl_ms(ttl_s: float | None) -> int:
 def default_ttl_ms(ttl_s: float | None) -> int:
     """The store's own time to live, for writes that name none."""
     return TTL_KEEP if ttl_s is None else ttl_ms(ttl_s)
+
+
+def kept_ms(keys_kept_s: float | None) -> int:
+    """How long used keys and tombstones are kept, as engines count it; 0 for ever."""
+    if keys_kept_s is None:
+        return 0
+    is_number = isinstance(keys_kept_s, int | float) and not isinstance(keys_kept_s, bool)
+    if not is_number or not 1 <= keys_kept_s <= limits.TTL_S_MAX:
+        raise UsageError(
+            f"keys_kept_s must be seconds from 1 to {limits.TTL_S_MAX}, or None for ever, not "
+            f"{keys_kept_s!r}; nothing was sent"
+        )
+    return round(keys_kept_s * 1000)
 
 
 def check_retention(retention: object) -> Retention | None:

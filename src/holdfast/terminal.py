@@ -125,7 +125,8 @@ def show_moved(moved: Moved, json_to: Path | None, *, dry_run: bool) -> None:
     if _wrote_json(moved.to_json(), json_to):
         return
     verb = "would move" if dry_run else "moved"
-    print(f"{verb}: {moved.messages} message(s) of {moved.sessions} session(s)", end="")
+    counted = "memories" if moved.unit == "memory" else f"{moved.unit}(s)"
+    print(f"{verb}: {moved.messages} {counted} of {moved.sessions} session(s)", end="")
     if dry_run:
         print("; nothing was written")
     else:
@@ -135,7 +136,7 @@ def show_moved(moved: Moved, json_to: Path | None, *, dry_run: bool) -> None:
     lines = [f"not brought back: {name} was forgotten or has expired" for name in moved.gone]
     lines += [f"no history: {name}" for name in moved.foreign]
     for left in moved.left_out:
-        place = "" if left.place is None else f", message {left.place}"
+        place = "" if left.place is None else f", {moved.unit} {left.place}"
         lines.append(f"left out: {left.session}{place}: {left.reason}")
     lines += [f"differs: {one.session}: {one.reason}" for one in moved.differences]
     for line in lines[:LINES_MAX]:

@@ -33,6 +33,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import Loaded, SessionState
+from holdfast.tombstones import DIGEST
 from holdfast.transfer_checks import Begun
 
 VERSION: Final = 1
@@ -242,7 +243,10 @@ def _shown(name: bytes) -> str:
     """The session of a log in words."""
     sublog = next((sublog for sublog in (MEMORIES, SUMMARIES) if name.startswith(sublog)), b"")
     beside = {MEMORIES: "memories of ", SUMMARIES: "summaries of "}.get(sublog, "")
-    return beside + repr(name[len(sublog) :].decode("utf-8", "backslashreplace"))
+    plain = name[len(sublog) :]
+    if plain.startswith(DIGEST):
+        return f"{beside}one forgotten, with the digest {plain[len(DIGEST) :].decode()}"
+    return beside + repr(plain.decode("utf-8", "backslashreplace"))
 
 
 def _line(value: dict[str, Any]) -> str:

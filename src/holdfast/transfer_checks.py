@@ -16,6 +16,7 @@ from holdfast.codec import from_json, is_too_deep
 from holdfast.commands import SUBLOGS, Facts
 from holdfast.errors import LimitExceeded, UsageError
 from holdfast.model import SessionState
+from holdfast.tombstones import is_digest
 
 NONSENSE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a line raises that is none."""
@@ -65,6 +66,8 @@ def begun(name: bytes, line: dict[str, Any]) -> Begun:
     """The line of a session."""
     _check_name(name)
     state = SessionState(line["state"])
+    if is_digest(name) and state is not SessionState.FORGOTTEN:
+        raise UsageError(f"a digest is in the place of the id, and the session is {state.value}")
     if state is SessionState.NEVER:
         raise UsageError("a session that never was is in no export")
     last = whole(line["last"], "last", 0, limits.NUMBER_MAX)
@@ -93,7 +96,9 @@ def whole(value: object, what: str, low: int, high: int | None) -> int:
 
 
 def _check_name(name: bytes) -> None:
-    """A session's, or that of a log beside one."""
+    """A session's, or that of a log beside one, or the digest of either."""
+    if is_digest(name):
+        return
     sublog = next((sublog for sublog in SUBLOGS if sublog and name.startswith(sublog)), b"")
     plain = name[len(sublog) :]
     plain.decode("utf-8", "surrogatepass")

@@ -3,7 +3,7 @@
 A model refuses a history in which a call has no result, or a result no call: a crash between the
 two would make a session unusable for ever. Most want a result right behind its call, too; one that
 comes when the talk has gone on is late. Known are the forms of OpenAI, Anthropic, LangChain, the
-OpenAI Agents SDK and LlamaIndex, as this store keeps them.
+OpenAI Agents SDK, LlamaIndex, ADK, agent-framework and pydantic-ai, as this store keeps them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ def calls_of(message: Message) -> list[str]:
     found += _listed(index.get("tool_calls"), "id")
     found += _parts(message, "tool_use", "id")
     found += _listed(_blocks(message, "tool_call"), "tool_call_id")
+    found += _parts(message, "function_call", "call_id")
+    found += _listed(_inner(message, "tool-call"), "tool_call_id")
+    found += [one for one in _adk_ids(message, "function_call") if one not in _waiting(message)]
     return list(dict.fromkeys(found))
 
 
@@ -53,6 +56,10 @@ def results_of(message: Message) -> list[str]:
         item.get("call_id") if str(item.get("type")).endswith("_call_output") else None,
     ]
     found += _parts(message, "tool_result", "tool_use_id")
+    found += _parts(message, "function_result", "call_id")
+    returned = [*_inner(message, "tool-return"), *_inner(message, "retry-prompt")]
+    found += _listed([one for one in returned if one.get("tool_name")], "tool_call_id")
+    found += _adk_ids(message, "function_response")
     return list(dict.fromkeys(one for one in found if isinstance(one, str)))
 
 
@@ -118,12 +125,18 @@ def _matched(messages: Sequence[Message]) -> _Matches:
     lacking: list[tuple[int, str]] = []
     orphans: set[int] = set()
     late: dict[int, set[int]] = {}
+    free: set[str] = set()
     other = -1  # the last message that is more than a result
     for at, message in enumerate(messages):
         results, calls = results_of(message), calls_of(message)
+        free.update(_waiting(message))
         for result in results:
             call_at = waiting.pop(result, None)
-            if call_at is None:
+            if call_at is None and result in free:
+                continue
+            if call_at is None and result in calls:
+                calls.remove(result)  # made and answered in one message
+            elif call_at is None:
                 orphans.add(at)
             elif call_at < other and not _is_item(messages[call_at]):
                 late.setdefault(at, set()).add(call_at)
@@ -131,7 +144,7 @@ def _matched(messages: Sequence[Message]) -> _Matches:
             if call in waiting:  # made again before it was answered
                 lacking.append((waiting[call], call))
             waiting[call] = at
-        other = at if calls or not results else other
+        other = at if calls or not (results or _is_approval(message)) else other
     lacking += [(at, call) for call, at in waiting.items()]
     return _Matches(sorted(lacking), orphans, late)
 
@@ -161,8 +174,8 @@ def _unfit(messages: Sequence[Message]) -> set[int]:
 
 
 def _is_item(message: Message) -> bool:
-    """Of the Agents SDK: the API that takes these matches them by id, wherever they stand."""
-    return "openai_agents" in message.extra
+    """Of the Agents SDK or ADK: what takes these matches them by id, wherever they stand."""
+    return "openai_agents" in message.extra or "adk" in message.extra
 
 
 def _is_reasoning(message: Message) -> bool:
@@ -184,10 +197,65 @@ def _closing(message: Message, call: str) -> Message | None:
     if "llama_index" in extra:
         rest = {"additional_kwargs": {"tool_call_id": call}}
         return Message("tool", INTERRUPTED, extra={"llama_index": rest})
+    made = _closing_parts(message, call)
+    return made or Message("tool", INTERRUPTED, extra={"tool_call_id": call})
+
+
+def _closing_parts(message: Message, call: str) -> Message | None:
+    """The same for frameworks whose messages are lists of parts; None: it is none of theirs."""
+    extra = message.extra
     if call in _parts(message, "tool_use", "id"):
         part = {"type": "tool_result", "tool_use_id": call, "content": INTERRUPTED}
         return Message("user", [{**part, "is_error": True}])
-    return Message("tool", INTERRUPTED, extra={"tool_call_id": call})
+    if "agent_framework" in extra:
+        result = {"type": "function_result", "call_id": call, "result": INTERRUPTED}
+        return Message("tool", [result], extra={"agent_framework": {"type": "message"}})
+    if "pydantic_ai" in extra:
+        calls = _inner(message, "tool-call")
+        made: Any = next((one for one in calls if one.get("tool_call_id") == call), {})
+        result = {"part_kind": "tool-return", "tool_call_id": call, "content": INTERRUPTED}
+        held = {"type": "tool-return", "part": {**result, "tool_name": made.get("tool_name")}}
+        return Message("tool", [held], extra={"pydantic_ai": {"message": {"kind": "request"}}})
+    if "adk" in extra:
+        event = _field(extra, "adk", "event")
+        names = ("invocation_id", "author", "timestamp", "branch")
+        kept = {name: event[name] for name in names if name in event}
+        functions = _adk_functions(message, "function_call")
+        function = next((one for one in functions if one["id"] == call), {})
+        answer = {"id": call, "name": function.get("name"), "response": {"error": INTERRUPTED}}
+        held = {"type": "function_response", "part": {"function_response": answer}}
+        about = {"event": {**kept, "content": {"role": "user"}}}
+        return Message("tool", [held], extra={"adk": about})
+    return None
+
+
+def _inner(message: Message, kind: str) -> list[Any]:
+    """Parts of pydantic-ai, which stand as they are within one of the message's."""
+    content = message.content if isinstance(message.content, list) else []
+    parts = [one for one in content if isinstance(one, dict) and one.get("type") == kind]
+    return [one["part"] for one in parts if isinstance(one.get("part"), dict)]
+
+
+def _adk_functions(message: Message, kind: str) -> list[dict[str, Any]]:
+    found = [part.get(kind) for part in _inner(message, kind)]
+    return [one for one in found if isinstance(one, dict) and isinstance(one.get("id"), str)]
+
+
+def _waiting(message: Message) -> list[str]:
+    """Calls of ADK's long-running tools: they may stay open, and are answered more than once."""
+    waits = _field(message.extra, "adk", "event").get("long_running_tool_ids")
+    return [one for one in waits if isinstance(one, str)] if isinstance(waits, list) else []
+
+
+def _is_approval(message: Message) -> bool:
+    """Whether a user only allows a call of agent-framework here, which stands before its result."""
+    parts = message.content if isinstance(message.content, list) else []
+    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
+    return bool(kinds) and all(kind == "function_approval_response" for kind in kinds)
+
+
+def _adk_ids(message: Message, kind: str) -> list[str]:
+    return [one["id"] for one in _adk_functions(message, kind)]
 
 
 def _field(fields: Any, *names: str) -> dict[str, Any]:

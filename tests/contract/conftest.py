@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.pytest_plugin import _left_out_key, _opened_key
+from tests.contract.clocks import clocked  # noqa: F401 - a fixture
 from tests.contract.harness import AnyStore, Harness, Opener, SqliteHarness
 from tests.contract.harness_postgres import (
     PgvectorHarness,

@@ -6,13 +6,9 @@ be shown again; what nobody has looked at may have been swept while the clock wa
 
 from __future__ import annotations
 
-import atexit
-import functools
 import itertools
 import json
 import time
-import types
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +28,7 @@ from hypothesis.stateful import (
 
 import holdfast
 from holdfast import SessionState
-from holdfast.backends.sqlite import tables
-from holdfast.verify.engines import start_engine
+from tests.contract.clocks import ServerClock, SqliteClock
 from tests.contract.harness import AnyStore, AsyncApi, say, texts
 from tests.torture.conftest import MINUTES
 from tests.waiting import wait_until
@@ -47,55 +42,7 @@ TTLS_S = st.sampled_from([60.0, 60.0, 3600.0, None])
 MOVES_S = st.sampled_from([45.0, 120.0, 4000.0, -45.0, -120.0, -4000.0])
 SESSIONS = st.sampled_from(["a", "b"])
 APIS = st.booleans()
-
-
-class SqliteClock:
-    """A file; its engine's clock is the one of this process."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.url, self.offset_s = f"sqlite:///{folder}/memory.db", 0.0
-        moved = types.SimpleNamespace(time_ns=lambda: time.time_ns() + int(self.offset_s * 1e9))
-        patch.setattr(tables, "time", moved)
-
-    def move(self, by_s: float) -> None:
-        self.offset_s += by_s
-
-    def restart(self) -> None:
-        """There is no server: closing and opening is all of it."""
-
-
-class ServerClock:
-    """A server that was started with a clock of its own."""
-
-    def __init__(self, kind: str) -> None:
-        self.engine, self.offset_s = _server(kind), 0.0
-        self.url: str = self.engine.url
-
-    def move(self, by_s: float) -> None:
-        self.engine.move_clock(by_s)
-        self.offset_s += by_s
-
-    def restart(self) -> None:
-        self.engine.restart()
-
-
-@functools.cache
-def _server(kind: str) -> Any:
-    engine = start_engine(kind, clock=True)
-    atexit.register(engine.close)
-    return engine
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def clocked(
-    request: pytest.FixtureRequest, disk_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SqliteClock | ServerClock]:
-    if request.param == "sqlite":
-        yield SqliteClock(disk_path, monkeypatch)
-        return
-    made = ServerClock(request.param)
-    yield made
-    made.move(-made.offset_s)
+WAYS = ("page", "export", "numbers", "meaning")
 
 
 @dataclass
@@ -112,6 +59,18 @@ class Seen:
 
     def copied(self) -> Seen:
         return Seen(list(self.texts), self.ttl_s, self.ends_s, over=self.over, was_due=self.was_due)
+
+
+def seen_by(store: AnyStore, session: str, way: str) -> list[str]:
+    """What a session shows in another way than by its history."""
+    if way == "page":
+        return texts(store.history(session, after=0, limit=50))
+    if way == "meaning":
+        return [hit.text for hit in store.recall(session, "a number", k=50)]
+    if way == "numbers":
+        return texts(store.messages(session, range(1, 60)))  # type: ignore[union-attr] # sync only here
+    lines = [json.loads(line) for line in store.export(prefix=session)]
+    return [line["record"]["msg"]["content"] for line in lines if "record" in line]
 
 
 class Machine(RuleBasedStateMachine):
@@ -168,6 +127,30 @@ class Machine(RuleBasedStateMachine):
         self.stores[api].append(session, say(text), ttl_s=ttl_s)
         ends_s = None if ttl_s is None else self.now_s() + ttl_s
         self.seen[session] = Seen([*self.seen[session].texts, text], ttl_s, ends_s)
+
+    @rule(session=SESSIONS, api=APIS)
+    def rewrite(self, session: str, api: bool) -> None:
+        """It has the time to live that the session has, from now on."""
+        text, ttl_s = next(self.texts), self.seen[session].ttl_s
+        self.look(session, api)
+        if self.seen[session].texts and self.is_near(session):
+            return
+        self.stores[api].rewrite(session, say(text))
+        self.seen[session] = Seen([text], ttl_s, None if ttl_s is None else self.now_s() + ttl_s)
+
+    @rule(session=SESSIONS, api=APIS, now=st.booleans())
+    def forget(self, session: str, api: bool, now: bool) -> None:
+        self.stores[api].forget(session, now=now)
+        self.seen[session] = Seen()
+
+    @rule(session=SESSIONS, api=APIS, way=st.sampled_from(WAYS))
+    def look_otherwise(self, session: str, api: bool, way: str) -> None:
+        """No other way shows what `history` does not."""
+        seen, before_s = self.seen[session], self.now_s()
+        shown = seen_by(self.stores[api if way != "numbers" else 0], session, way)
+        assert set(shown) <= set(seen.texts)
+        if seen.over or (seen.ends_s is not None and before_s > seen.ends_s + NEAR_S):
+            assert shown == [], "shown after its time"
 
     def is_near(self, session: str) -> bool:
         """Whether it may expire while something is done to it."""
@@ -263,6 +246,23 @@ def test_what_has_expired_is_never_shown_again(clocked: SqliteClock | ServerCloc
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_is_the_first_to_show_what_has_expired(clocked: SqliteClock | ServerClock, way: str):
+    """Nobody has looked at it since, and nothing was swept; then it is written to again."""
+    namespace = f"{way} {time.time_ns()}"
+    with holdfast.connect(clocked.url, namespace=namespace, background_indexing=False) as store:
+        store.append("s", [say("1"), say("2")], ttl_s=60)
+        assert sorted(seen_by(store, "s", way)) == ["1", "2"]
+        clocked.move(120)
+        assert seen_by(store, "s", way) == []
+        store.rewrite("s", say("3"))
+        assert seen_by(store, "s", way) == ["3"]
+        clocked.move(120)
+        assert seen_by(store, "s", way) == [], "it has the time to live of the session"
+        clocked.move(-240)
+        assert seen_by(store, "s", way) == []
 
 
 @pytest.mark.parametrize("api", ["sync", "async"])

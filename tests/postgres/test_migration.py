@@ -70,6 +70,30 @@ def test_a_client_that_is_in_the_middle_of_a_write_ends_it_before_the_schema_cha
         assert texts(newer.result(30).history("s")) == ["kept"]
 
 
+@pytest.mark.parametrize("has_view", [False, True])
+def test_samples_that_the_server_took_of_names_and_texts_go_with_the_change(
+    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore, has_view: bool
+):
+    """A view of somebody else's keeps them, and not the change."""
+    make_schema(admin, 8)
+    for number in range(20):
+        [(session,)] = admin.execute(BEGIN_APPEND.replace("'s'", f"'s{number}'")).fetchall()
+        admin.execute(END_APPEND, (session, codec.encode(say(f"text {number}"))))
+        admin.execute("UPDATE holdfast.sessions SET last = 1 WHERE id = %s", (session,))
+    if has_view:
+        admin.execute("CREATE VIEW public.theirs AS SELECT name FROM holdfast.sessions")
+    admin.execute("ANALYZE")
+    samples = "SELECT count(*) FROM pg_stats WHERE schemaname = 'holdfast' AND attname IN ('name', 'record')"
+    assert admin.execute(samples).fetchone() == (2,)
+    store = connect(postgres_engine)
+    assert texts(store.history("s7")) == ["text 7"]
+    if not has_view:
+        admin.execute("ANALYZE")
+        assert admin.execute(samples).fetchone() == (0,)
+    triggers = "SELECT count(*) FROM pg_trigger WHERE tgname IN ('move_expiry', 'drop_entry')"
+    assert admin.execute(triggers).fetchone() == (2,)
+
+
 def test_others_work_on_while_a_change_of_the_schema_waits_for_a_long_transaction(
     postgres_engine: PostgresEngine,
     admin: psycopg.Connection,
@@ -129,12 +153,18 @@ def test_tables_of_another_program_are_left_alone(
 GRANTS = (
     "GRANT USAGE ON SCHEMA holdfast TO app",
     "GRANT SELECT ON holdfast.holdfast_schema TO app",
-    "GRANT SELECT, INSERT, UPDATE ON holdfast.sessions TO app",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.sessions TO app",
     "GRANT SELECT, INSERT, DELETE, UPDATE (record) ON holdfast.messages TO app",
-    "GRANT SELECT, INSERT ON holdfast.keys TO app",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.keys TO app",
 )
 """As docs/howto/postgres.md lists them; a test holds the page to this."""
-
+EARLIER_GRANTS = (
+    *GRANTS[:2],
+    "GRANT SELECT, INSERT, UPDATE ON holdfast.sessions TO app",
+    GRANTS[3],
+    "GRANT SELECT, INSERT ON holdfast.keys TO app",
+)
+"""Of before keys and tombstones were dropped: all works, and nothing is dropped."""
 
 RECALL_GRANTS = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON holdfast.followed TO app",
@@ -142,8 +172,12 @@ RECALL_GRANTS = (
 )
 
 
+@pytest.mark.parametrize("grants", [GRANTS, EARLIER_GRANTS], ids=["now", "earlier"])
 def test_a_role_that_may_not_create_works_where_the_schema_is_there(
-    postgres_engine: PostgresEngine, admin: psycopg.Connection, connect: OpenStore
+    postgres_engine: PostgresEngine,
+    admin: psycopg.Connection,
+    connect: OpenStore,
+    grants: tuple[str, ...],
 ):
     admin.execute("CREATE ROLE app LOGIN")
     url = postgres_engine.role_url("app")
@@ -153,7 +187,7 @@ def test_a_role_that_may_not_create_works_where_the_schema_is_there(
     connect(postgres_engine)
     with pytest.raises(Refused, match="role may not"):
         holdfast.connect(url)
-    for grant in GRANTS:
+    for grant in grants:
         admin.execute(grant.encode())
     with holdfast.connect(url) as store:
         store.append("s", [say("a"), say("b")], key="k", ttl_s=60)

@@ -147,7 +147,10 @@ def test_a_call_that_takes_no_text_for_an_answer_is_left_out():
 def test_fields_of_another_kind_are_no_calls(odd: Any):
     extra = {"tool_calls": odd, "tool_call_id": odd if odd != "x" else None}
     extra |= {"langchain": {"data": odd}, "openai_agents": odd, "llama_index": {"x": odd}}
-    message = Message("assistant", [odd], extra=extra)
+    extra |= {"adk": {"event": {"long_running_tool_ids": odd}}, "pydantic_ai": odd}
+    kinds = ("function_call", "tool-call", "function_approval_response", odd)
+    parts = [{"type": kind, "part": odd, "call_id": odd if odd != "x" else 1} for kind in kinds]
+    message = Message("assistant", [odd, *parts], extra=extra)
     assert turns.calls_of(message) == []
     assert turns.results_of(message) == []
     assert turns.whole([message]) == (message,)

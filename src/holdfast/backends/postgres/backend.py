@@ -57,6 +57,7 @@ class PostgresSetup:
             settings.vector_types,
             require=asked.require,
             failover_timeout_s=self._primary.failover_timeout_s,
+            keys_kept_ms=asked.keys_kept_ms,
         )
         self._process = os.getpid()
         self._closed = False

@@ -35,6 +35,7 @@ from holdfast.commands import (
     Forget,
     ImportSession,
     Read,
+    ReadNumbers,
     Rewrite,
     Slice,
     Written,
@@ -51,8 +52,13 @@ R = TypeVar("R")
 
 SWEEP_INTERVAL_S: Final = 1.0
 SWEEP_MESSAGES_MAX: Final = 1000
+SWEEP_KEYS: Final = 8
+"""Keys and sessions that are looked at for each key that was added: so few keys are older than they need be."""
+SWEEP_KEYS_MAX: Final = 10_000
+KEYS_BEGIN: Final = (0, b"")
 NOTE_AGAIN_S: Final = 10.0
-"""After a note that could not be made (a role that only reads, a lock), readers go without so long."""
+"""After a note that could not be made (a role that only reads, a lock), readers go without so long.
+So do those who would drop old keys."""
 CONFIRM_S: Final = 1.0
 """How long a standby may take from its word that it has a commit to having what came with that."""
 FENCE_S: Final = 1.0
@@ -80,6 +86,7 @@ class CommandSteps:
         *,
         require: Durability = Durability.DISK,
         failover_timeout_s: float = 0.0,
+        keys_kept_ms: int = 0,
     ) -> None:
         self._require = require
         self._failover_timeout_s = failover_timeout_s
@@ -87,7 +94,8 @@ class CommandSteps:
         self._entries = IndexStatements(statements, vector_types)
         self._near_at_s = 0.0 if vector_types else math.inf
         self._replicas = replicas
-        self._sweep_at_s = self._note_at_s = 0.0
+        self._sweep_at_s = self._note_at_s = self._keys_at_s = 0.0
+        self._keys_kept_ms, self._keyed, self._keys_at = keys_kept_ms, 0, KEYS_BEGIN
         may_change = require is Durability.REPLICA and replicas.may_be_deposed
         self._fenced_s = -math.inf if may_change else math.inf
 
@@ -155,6 +163,7 @@ class CommandSteps:
             elif outcome is not None:
                 done.append((write, outcome))
         if done:
+            self._keyed += sum(write.payload.key is not None for write, _ in done)
             yield from self._after_write(statement, [outcome for _, outcome in done])
         for write, outcome in done:
             write.settle(outcome)
@@ -292,7 +301,9 @@ class CommandSteps:
     def _mark_expired(self, command: Any, reply: object) -> Steps[None]:
         """What was shown as expired stays so. One that was swept has no expiry any more."""
         seen = seen_expired(reply)
-        if seen is None or (isinstance(seen, Facts) and seen.expires_ms is None):
+        is_empty = isinstance(command, ReadNumbers) and not reply  # it does not say why
+        swept = isinstance(seen, Facts) and seen.expires_ms is None
+        if (seen is None and not is_empty) or swept:
             return
         if time.monotonic() < self._note_at_s:
             return
@@ -401,8 +412,24 @@ class CommandSteps:
             [(swept,)] = yield Ask(PRIMARY, self._statements.sweep(SWEEP_MESSAGES_MAX))
         except HoldfastError:
             return  # the next write tries again
+        if self._keys_kept_ms and not swept and now_s >= self._keys_at_s:
+            try:
+                swept = yield from self._sweep_keys(self._keys_kept_ms)
+            except HoldfastError:
+                self._keys_at_s = now_s + NOTE_AGAIN_S
         if swept:
             self._sweep_at_s = now_s
+
+    def _sweep_keys(self, kept_ms: int) -> Steps[bool]:
+        """Drop what is left of a session that is long gone, and keys that nobody needs any more."""
+        count = min(SWEEP_KEYS * self._keyed, SWEEP_KEYS_MAX)
+        if count:
+            self._keyed = 0
+            look = self._statements.sweep_keys(kept_ms, self._keys_at, count)
+            self._keys_at = next(iter((yield Ask(PRIMARY, look))), KEYS_BEGIN)
+        look = self._statements.sweep_gone(kept_ms, SWEEP_MESSAGES_MAX)
+        [(swept,)] = yield Ask(PRIMARY, look)
+        return bool(swept)
 
 
 def _settle(

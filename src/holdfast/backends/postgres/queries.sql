@@ -24,6 +24,15 @@ SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 UNION ALL SELECT known, messages, bytes FROM {schema}.forget({namespace}, %b, {terms})
 
+-- name: forget_now
+SELECT known, messages, bytes FROM {schema}.forget_now({namespace}, %b, {terms})
+UNION ALL SELECT known, messages, bytes FROM {schema}.forget_now({namespace}, %b, {terms})
+UNION ALL SELECT known, messages, bytes FROM {schema}.forget_now({namespace}, %b, {terms})
+
+-- name: forget_now_at
+SELECT known, messages, bytes FROM {schema}.forget_now_at(
+    {namespace}, %b, %b::bigint, %b, %b::bigint, %b, {terms})
+
 -- name: forget_at
 SELECT known, messages, bytes FROM {schema}.forget_at(
     {namespace}, %b, %b::bigint, %b, %b::bigint, %b, {terms})
@@ -57,7 +66,7 @@ SELECT seq, record FROM {schema}.page_at(
 SELECT CASE WHEN state = 'live' AND expires_ms <= {schema}.ms(now()) THEN 'expired' ELSE state END,
        last, last - floor, bytes, ttl_ms, expires_ms, {schema}.trimmed(floor, base, cut),
        {schema}.ms(now()), marks, written_ms
-FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
+FROM {schema}.find({namespace}, %b)
 
 -- name: names
 SELECT name FROM {schema}.sessions
@@ -69,7 +78,7 @@ ORDER BY name LIMIT %b
 -- One statement, hence one snapshot: the session, its visible records, its keys.
 WITH s AS MATERIALIZED (
     SELECT *, state = 'live' AND (expires_ms IS NULL OR expires_ms > {schema}.ms(now())) AS visible
-    FROM {schema}.sessions WHERE namespace = {namespace} AND name = %b
+    FROM {schema}.find({namespace}, %b)
 )
 SELECT 'session', CASE WHEN state = 'live' AND NOT visible THEN 'expired' ELSE state END::bytea,
        last, last - floor, bytes, ttl_ms, expires_ms, {schema}.trimmed(floor, base, cut)
@@ -83,6 +92,12 @@ FROM s JOIN {schema}.keys k ON k.session = s.id
 
 -- name: sweep
 SELECT {schema}.sweep(%b::bigint)
+
+-- name: sweep_gone
+SELECT {schema}.sweep_gone({namespace}, %b::bigint, %b::bigint)
+
+-- name: sweep_keys
+SELECT session, digest FROM {schema}.sweep_keys({namespace}, %b::bigint, %b::bigint, %b, %b::bigint)
 
 -- name: expire
 -- What was seen expired stays so, whatever a clock says later; its summaries too. Somebody who works
@@ -118,7 +133,7 @@ SELECT quote_ident(nspname) || '.' || quote_ident(relname), pg_relation_filenode
        OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database())
        OR EXISTS (SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid IN (to_regclass('{schema}.messages'), to_regclass('{schema}.entries'),
+WHERE c.oid IN (to_regclass('{schema}.sessions'), to_regclass('{schema}.messages'), to_regclass('{schema}.entries'),
                 to_regclass('{schema}.words'), to_regclass('{schema}.near'))
 
 -- name: position

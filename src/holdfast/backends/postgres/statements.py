@@ -14,6 +14,7 @@ from holdfast.backends.queries import load_queries
 from holdfast.commands import (
     TTL_KEEP,
     Append,
+    Cleaning,
     Command,
     Copy,
     EraseRecord,
@@ -133,11 +134,12 @@ class Statements:
     def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
         memories, summaries = sublogs_of(command.session)
+        name = "forget" if command.cleaning is Cleaning.LATER else "forget_now"
         if command.lasts is not None:
             last, beside = command.lasts
             values = (command.session, last, memories, beside, summaries)
-            return self._write("forget_at", "forget", *values)
-        return self._write("forget", "forget", command.session, memories, summaries)
+            return self._write(f"{name}_at", "forget", *values)
+        return self._write(name, "forget", command.session, memories, summaries)
 
     def erase_record(self, command: EraseRecord) -> Statement:
         """See `EraseRecord`."""
@@ -191,6 +193,14 @@ class Statements:
     def sweep(self, messages_max: int) -> Statement:
         """Free the room of an expired session."""
         return self._statement("sweep", messages_max, operation="sweep")
+
+    def sweep_gone(self, kept_ms: int, keys_max: int) -> Statement:
+        """Drop a tombstone that is older."""
+        return self._statement("sweep_gone", kept_ms, keys_max, operation="sweep")
+
+    def sweep_keys(self, kept_ms: int, after: tuple[int, bytes], looks_max: int) -> Statement:
+        """Drop old keys of messages that are gone, among the next after that place."""
+        return self._statement("sweep_keys", kept_ms, *after, looks_max, operation="sweep")
 
     def expire(self, session: bytes) -> Statement:
         """Note that a session was seen expired."""

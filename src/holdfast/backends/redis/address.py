@@ -59,6 +59,7 @@ class Address:
     connect_timeout_s: float = 5.0
     reply_timeout_s: float = 10.0
     pool_timeout_s: float = 10.0
+    keys_kept_ms: int = 0
 
 
 def read_address(asked: Settings) -> Address:
@@ -76,6 +77,7 @@ def read_address(asked: Settings) -> Address:
     settings: dict[str, Any] = {
         "namespace": asked.namespace,
         "require": asked.require,
+        "keys_kept_ms": asked.keys_kept_ms,
         "cluster": mode == "cluster",
         "tls": SCHEMES.get(base, False),
         **_servers(url, base, mode),

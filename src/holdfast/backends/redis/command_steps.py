@@ -74,7 +74,7 @@ class Engine:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.keys = Keys(address.namespace)
+        self.keys = Keys(address.namespace, address.keys_kept_ms)
         self.pool = Pool(address)
         self._listing = Listing(self.keys, self.carry, lambda: self.pool.is_cluster)
 

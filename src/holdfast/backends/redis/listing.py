@@ -29,6 +29,9 @@ from holdfast.errors import EngineUnreachable
 from holdfast.model import Durability, SessionState
 
 PAGE: Final = 500
+TIDY: Final = 4
+TIDY_EACH: Final = 2
+"""Names that are looked at by each page, and for each name that is about to be gone."""
 DOUBT: Final = "doubt"
 DEAD: Final = frozenset({SessionState.EXPIRED, SessionState.FORGOTTEN})
 
@@ -60,6 +63,8 @@ class Listing:
             else:
                 found += [name for name in page if states[name] is SessionState.LIVE]
                 yield from self._unlist([name for name in page if states[name] in DEAD])
+            never = [name for name in page if states[name] is SessionState.NEVER]
+            yield from self._unname(never, gone=command.gone)
             if len(page) < size:
                 break
             low, size = b"(" + page[-1], min(2 * size, PAGE)
@@ -81,7 +86,7 @@ class Listing:
         return None
 
     def _page(self, low: bytes, high: bytes, size: int, *, gone: bool) -> Steps[list[bytes]]:
-        """The next names, ascending. Those that are gone are read last: nothing leaves that set."""
+        """The next names, ascending. Those that are gone are read last: only what is no more leaves that set."""
         pages: list[list[bytes]] = []
         for key in (self._keys.index, self._keys.gone) if gone else (self._keys.index,):
             words = (b"ZRANGEBYLEX", key, low, high, b"LIMIT", b"0", b"%d" % size)
@@ -92,7 +97,7 @@ class Listing:
 
     def _states(self, names: Sequence[bytes]) -> Steps[dict[bytes, SessionState]]:
         asked = {name: self._state_statement(name) for name in names}
-        yield from self._carry(list(asked.values()))
+        yield from self._carry([*asked.values(), *self._tidying(TIDY)])
         found = {name: self._reached(statement) for name, statement in asked.items()}
         looks = {n: statement_for(StatSession(n), self._keys) for n in names if found[n] == DOUBT}
         yield from self._carry(list(looks.values()))
@@ -125,7 +130,39 @@ class Listing:
         yield from self._carry(notes)
         out = [name for name, note in zip(names, notes, strict=True) if note.result]
         if out:
-            yield from self._carry([self._part_statement(ticket, out)])
+            part = self._part_statement(ticket, out)
+            yield from self._carry([part, *self._tidying(TIDY_EACH * len(out))])
+        # A forget may have put a digest in the place of a name meanwhile: the mark would keep the name.
+        if kept := [name for name in names if name not in out]:
+            going = self._keys.going
+            words = (b"HDEL", going, *kept)
+            yield from self._carry([plain_statement(Names.operation, *words, key=going)])
+
+    def _unname(self, names: Sequence[bytes], *, gone: bool) -> Steps[None]:
+        """Let names go of which not even a tombstone is left; in a cluster the index keeps them."""
+        if names and not self._is_sharded():
+            yield from self._carry([self._unname_statement(name) for name in names])
+        elif names and gone:
+            key = self._keys.gone
+            yield from self._carry(
+                [plain_statement(Names.operation, b"ZREM", key, *names, key=key)]
+            )
+
+    def _tidying(self, count: int) -> list[Statement]:
+        """A look at a few names that no listing may come across: of memories, digests, those gone.
+
+        If it fails, a later one does it.
+        """
+        if self._is_sharded():
+            return []
+        keys, args = (self._keys.index, self._keys.gone, self._keys.going), (b"%d" % count,)
+        return [Statement(Names.operation, scripts.TIDIED, keys, args, lambda reply, _: reply)]
+
+    def _unname_statement(self, name: bytes) -> Statement:
+        keys = (*self._keys.session(name)[:1], self._keys.index, self._keys.gone)
+        return Statement(
+            Names.operation, scripts.UNNAME, keys, (name,), lambda reply, _: reply, writes=False
+        )
 
     def _state_statement(self, name: bytes) -> Statement:
         head = self._keys.session(name)[:1]
@@ -135,10 +172,12 @@ class Listing:
         """Note at a session that its name may go: a write, since it must last before the name goes."""
         keys = self._keys.session(name)[:WITHOUT_USED]
 
+        args = (ticket, b"%d" % self._keys.kept_ms)
+
         def may_go(reply: Any, _: Durability) -> bool:
             return bool(reply == [b"out"])
 
-        return Statement(Names.operation, scripts.UNLIST, keys, (ticket,), may_go, writes=True)
+        return Statement(Names.operation, scripts.UNLIST, keys, args, may_go, writes=True)
 
     def _part_statement(self, ticket: bytes, names: Sequence[bytes]) -> Statement:
         keys = (self._keys.index, self._keys.gone, self._keys.going)

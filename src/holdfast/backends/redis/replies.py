@@ -172,7 +172,7 @@ def copied(reply: Any, durability: Durability) -> Copy:
     _, state, records, used = checked(reply)
     keys = []
     for digest, numbers in zip(used[::2], used[1::2], strict=True):
-        begin, end = numbers.split()
+        begin, end = numbers.split()[:2]  # and when it was used
         keys.append((digest, int(begin), int(end)))
     rows = list(enumerate(records, int(state[7]) + 1))
     return Copy(facts(state, durability), rows, sorted(keys))

@@ -35,7 +35,7 @@ def _load(name: str, *parts: str) -> Script:
 
 APPEND: Final = _load("append", "head", "add", "keep")
 REWRITE: Final = _load("rewrite", "head", "add")
-FORGET: Final = _load("forget", "head")
+FORGET: Final = _load("forget", "head", "tidy")
 ERASE: Final = _load("erase", "head")
 READ: Final = _load("read", "head")
 STAT: Final = _load("stat", "head")
@@ -45,6 +45,8 @@ STAGE: Final = _load("stage")
 STATE: Final = _load("state", "head")
 UNLIST: Final = _load("unlist", "head")
 PART: Final = _load("part")
+UNNAME: Final = _load("unname")
+TIDIED: Final = _load("tidied", "head", "tidy")
 NUMBERS: Final = _load("numbers", "head")
 DERIVE: Final = _load("derive", "head", "add")
 POSITION: Final = _load("position", "head")
@@ -52,5 +54,5 @@ EXTEND: Final = _load("extend", "head", "near")
 SEARCH: Final = _load("search", "head", "near")
 ALL: Final = (
     *(APPEND, REWRITE, FORGET, ERASE, READ, STAT, EXPORT, IMPORT, STAGE),
-    *(NUMBERS, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART),
+    *(NUMBERS, DERIVE, POSITION, EXTEND, SEARCH, STATE, UNLIST, PART, UNNAME, TIDIED),
 )

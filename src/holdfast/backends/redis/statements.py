@@ -11,6 +11,7 @@ from holdfast.backends.redis.keys import Keys, slot_of
 from holdfast.backends.redis.scripts import Script
 from holdfast.commands import (
     Append,
+    Cleaning,
     Command,
     Derive,
     EraseRecord,
@@ -28,6 +29,7 @@ from holdfast.commands import (
 from holdfast.errors import HoldfastError
 from holdfast.model import Durability
 from holdfast.recall.index_commands import Extend, ReadPosition, Search
+from holdfast.tombstones import digest_name
 
 Parse = Callable[[Any, Durability], Any]
 WITHOUT_USED: Final = 2
@@ -40,8 +42,8 @@ class Statement:
 
     __slots__ = (
         "alone", "args", "asking", "beside", "declared", "error", "index", "indexed", "keys",
-        "name", "operation", "parse", "plain", "repeatable", "result", "script", "server", "settled", "ticket", "tries",
-        "unsure", "writes",
+        "name", "operation", "parse", "plain", "repeatable", "result", "script", "server", "settled", "ticket", "tombstone",
+        "tries", "unsure", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +69,7 @@ class Statement:
         self.name, self.index = name, index
         self.indexed: bool | None = False
         self.ticket = NO_TICKET
+        self.tombstone: bytes | None = None
         # The same in one script: a full engine queues nothing, so it refuses whatever is in a MULTI.
         self.beside, self.alone = beside, alone
         # Of the keys, those that are named in a cluster: while its slot moves, a session with one that
@@ -133,6 +136,8 @@ class Statement:
             first = [self.name, self.ticket if self.indexed else NO_TICKET]
             if not split:
                 keys = (*keys, self.index)
+        if self.tombstone is not None and not split:
+            keys = (*keys, self.tombstone)
         # The whole text after a NOSCRIPT: it loads the script as well, in one trip.
         how = [b"EVAL", self.script.source] if self.plain else [b"EVALSHA", self.script.digest]
         return [*how, b"%d" % len(keys), *keys, *first, *self.args]
@@ -152,17 +157,20 @@ def plain_statement(operation: str, *words: bytes, key: bytes, writes: bool = Fa
 
 def statement_for(command: Command[Any], keys: Keys) -> Statement:
     """The statement that carries out a command of one script."""
-    return _BUILDERS[type(command)](command, keys)
+    statement = _BUILDERS[type(command)](command, keys)
+    statement.tombstone = keys.tombstone(command.session)  # type: ignore[attr-defined] # all of them
+    return statement
 
 
 def _optional(number: int | None) -> bytes:
     return b"" if number is None else b"%d" % number
 
 
-def _keep(keep: Keep | None) -> list[bytes]:
+def _keep(keep: Keep | None, keys: Keys) -> list[bytes]:
+    kept = b"%d" % keys.kept_ms
     if keep is None:
-        return [b"0", b"", b""]
-    return [b"%d" % keep.floor, b"" if keep.seen is None else b"=" + keep.seen, keep.marks]
+        return [b"0", b"", b"", kept]
+    return [b"%d" % keep.floor, b"" if keep.seen is None else b"=" + keep.seen, keep.marks, kept]
 
 
 def _append(command: Append, keys: Keys) -> Statement:
@@ -171,7 +179,7 @@ def _append(command: Append, keys: Keys) -> Statement:
         command.operation,
         scripts.APPEND,
         keys.session(command.session),
-        [*terms, command.key or b"", *_keep(command.keep), *command.records],
+        [*terms, command.key or b"", *_keep(command.keep, keys), *command.records],
         lambda reply, durability: replies.written(reply, durability, command),
         writes=True,
         name=command.session,
@@ -186,7 +194,13 @@ def _rewrite(command: Rewrite, keys: Keys) -> Statement:
         command.operation,
         scripts.REWRITE,
         keys.session(command.session),
-        [_optional(command.expect), b"%d" % command.ttl_ms, b"", *_keep(None), *command.records],
+        [
+            _optional(command.expect),
+            b"%d" % command.ttl_ms,
+            b"",
+            *_keep(None, keys),
+            *command.records,
+        ],
         lambda reply, durability: replies.written(reply, durability, command),
         writes=True,
         name=command.session,
@@ -197,7 +211,10 @@ def _rewrite(command: Rewrite, keys: Keys) -> Statement:
 
 def _forget(command: Forget, keys: Keys) -> Statement:
     logs = (command.session, *sublogs_of(command.session))
-    args = [b"%d" % last for last in command.lasts or ()]
+    lasts = [b"%d" % last for last in command.lasts] if command.lasts else [b"", b""]
+    args = [b"%d" % keys.kept_ms, *lasts]
+    if command.cleaning is not Cleaning.LATER:
+        args += [keys.index, keys.gone, keys.going, command.session, digest_name(command.session)]
     return Statement(
         command.operation,
         scripts.FORGET,
@@ -226,7 +243,7 @@ def _derive(command: Derive, keys: Keys) -> Statement:
         command.operation,
         scripts.DERIVE,
         (*keys.session(sublog), *source[:2]),
-        [b"", b"-1", command.key, *_keep(None), command.record, b"%d" % command.source],
+        [b"", b"-1", command.key, *_keep(None, keys), command.record, b"%d" % command.source],
         lambda reply, durability: replies.derived(reply, durability, command),
         writes=True,
         name=sublog,
@@ -311,7 +328,7 @@ def import_statement(command: ImportSession, keys: Keys, staged: tuple[bytes, by
     """Commit what was staged; the result is what the script said: imported, there or unstaged."""
     facts, rows = command.copy.facts, command.copy.rows
     floor = floor_of(command.copy, backend=BACKEND)
-    return Statement(
+    statement = Statement(
         command.operation,
         scripts.IMPORT,
         (*keys.session(command.session), *staged),
@@ -319,12 +336,15 @@ def import_statement(command: ImportSession, keys: Keys, staged: tuple[bytes, by
             *(b"%d" % one for one in (facts.last, floor, sum(len(record) for _, record in rows))),
             *(_optional(facts.ttl_ms), _optional(facts.expires_ms)),
             *(facts.state.value.encode(), b"%d" % len(command.copy.keys), b"%d" % facts.trimmed),
+            b"%d" % keys.kept_ms,
         ],
         lambda reply, durability: replies.fit(reply, durability)[0],
         writes=True,
         name=command.session,
         index=keys.index,
     )
+    statement.tombstone = keys.tombstone(command.session)
+    return statement
 
 
 _BUILDERS: Final[dict[type[Command[Any]], Callable[[Any, Keys], Statement]]] = {

@@ -32,7 +32,7 @@ def read_address(asked: Settings) -> dict[str, Any]:
     if asked.replicas:
         raise Refused("SQLite has no replicas. Use PostgreSQL or Redis, or leave them out")
     url = asked.url.reveal()
-    settings: dict[str, Any] = {"path": path_of(url)}
+    settings: dict[str, Any] = {"path": path_of(url), "keys_kept_ms": asked.keys_kept_ms}
     for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
         if name == "mode" and value in {"rw", "rwc"}:
             settings["create"] = value == "rwc"

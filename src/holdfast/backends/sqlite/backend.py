@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -54,7 +54,14 @@ class Database:
     """One opened file: its writer, its readers, and which files they have open."""
 
     def __init__(
-        self, path: Path, namespace: bytes, *, create: bool, check: bool, busy_timeout_s: float
+        self,
+        path: Path,
+        namespace: bytes,
+        *,
+        create: bool,
+        check: bool,
+        busy_timeout_s: float,
+        keys_kept_ms: int,
     ) -> None:
         self.connection = open_database(path, create=create, busy_timeout_s=busy_timeout_s)
         self.file_system = file_system_of(path)
@@ -73,6 +80,7 @@ class Database:
             durability=self.durability,
             busy_timeout_s=busy_timeout_s,
             in_place=lambda: self.watch.harm_now() is None,
+            keys_kept_ms=keys_kept_ms,
         )
         self.pool = Pool(path, namespace, busy_timeout_s=busy_timeout_s)
         self.retired = False
@@ -163,13 +171,18 @@ class SqliteBackend(SqliteSetup):
     """Commands on one SQLite file, for every thread of this process."""
 
     def __init__(
-        self, path: Path, *, namespace: bytes, create: bool = True, busy_timeout_s: float = 5.0
+        self,
+        path: Path,
+        *,
+        namespace: bytes,
+        create: bool = True,
+        busy_timeout_s: float = 5.0,
+        keys_kept_ms: int = 0,
     ) -> None:
         self.path = path
         self._namespace = namespace
-        self._busy_timeout_s = busy_timeout_s
-        self._process = os.getpid()
-        self._closed = False
+        self._times: Any = {"busy_timeout_s": busy_timeout_s, "keys_kept_ms": keys_kept_ms}
+        self._process, self._closed = os.getpid(), False
         self._opening = threading.Lock()
         self._writing = threading.Lock()
         self._database = self._open(create=create)
@@ -404,13 +417,7 @@ class SqliteBackend(SqliteSetup):
         return None
 
     def _open(self, *, create: bool, check: bool = False) -> Database:
-        return Database(
-            self.path,
-            self._namespace,
-            create=create,
-            check=check,
-            busy_timeout_s=self._busy_timeout_s,
-        )
+        return Database(self.path, self._namespace, create=create, check=check, **self._times)
 
     def check_usable(self) -> None:
         """Raise `StoreClosed` if it is closed, or belongs to the process that forked this one."""

@@ -13,6 +13,7 @@ import apsw
 
 from holdfast.backends.sqlite.index import place
 from holdfast.backends.sqlite.tables import SQL, Row, Tables
+from holdfast.tombstones import digest_name
 
 ROWS_MAX: Final = 1024
 BULK_MAX: Final = 32
@@ -23,8 +24,11 @@ _BULK: Final = [SQL["add_message"] + ", (?, ?, ?, ?)" * more for more in range(B
 class Ledger(Tables):
     """Tables inside write transactions: call `begin`, then steps, then `flush` and `committed`."""
 
-    def __init__(self, connection: apsw.Connection, namespace: bytes) -> None:
+    def __init__(
+        self, connection: apsw.Connection, namespace: bytes, keys_kept_ms: int = 0
+    ) -> None:
         super().__init__(connection, namespace)
+        self._keys_kept_ms = keys_kept_ms
         self._rows: dict[bytes, Row] = {}
         self._version = -1
         self.is_clean = True
@@ -68,6 +72,17 @@ class Ledger(Tables):
         row = self._rows[name] = super().add_session(name)
         return row
 
+    def hide_name(self, row: Row, name: bytes) -> None:
+        """Let a tombstone bear a digest instead of its name."""
+        self.has_removed = True
+        super().hide_name(row, name)
+        self._rows.pop(digest_name(name), None)
+
+    def show_name(self, row: Row, name: bytes) -> None:
+        """A session that begins again bears its name again."""
+        super().show_name(row, name)
+        self._rows.pop(digest_name(name), None)
+
     def add_messages(self, row: Row, records: Sequence[bytes], now_ms: int) -> None:
         """Give the next numbers to records; they are written by `flush`."""
         at = place(row.id, row.last)
@@ -102,10 +117,18 @@ class Ledger(Tables):
         self.flush()
         return super().picked(row, numbers)
 
+    def add_key(self, row: Row, digest: bytes, first: int, last: int, now_ms: int) -> None:
+        """Note that a key was used, and look at a few others of the session."""
+        super().add_key(row, digest, first, last, now_ms)
+        if self._keys_kept_ms and row.floor:
+            self.drop_old_keys(row, digest, now_ms - self._keys_kept_ms)
+
     def sweep(self, now_ms: int, messages_max: int) -> bool:
-        """Free the room of one expired session, which may be one that is remembered."""
+        """Free the room of one expired session, which may be one that is remembered, or of a tombstone."""
         self.flush()
         swept = super().sweep(now_ms, messages_max)
+        if not swept and self._keys_kept_ms:
+            swept = self.sweep_gone(now_ms - self._keys_kept_ms, messages_max)
         if swept:
             self.has_removed = True
             self._rows.clear()

@@ -3,7 +3,7 @@
 -- name: read_session
 -- A damaged state, of whatever bytes, is NULL.
 SELECT id, floor, ttl_ms, expires_ms, CASE WHEN state IN ('live', 'expired', 'forgotten') THEN state END,
-    base, cut, cut_total, marks
+    base, cut, cut_total, marks, gone_ms
 FROM sessions WHERE namespace = ?1 AND name = ?2
 
 -- name: read_newest
@@ -16,8 +16,11 @@ INSERT INTO sessions (namespace, name) VALUES (?1, ?2) RETURNING id
 
 -- name: save_session
 UPDATE sessions SET floor = ?2, ttl_ms = ?3, expires_ms = ?4, state = ?5, base = ?6, cut = ?7,
-    cut_total = ?8, marks = ?9
+    cut_total = ?8, marks = ?9, gone_ms = ?10
 WHERE id = ?1
+
+-- name: rename_session
+UPDATE sessions SET name = ?2 WHERE id = ?1
 
 -- name: add_message
 -- Repeated for several messages at once, hence no numbers.
@@ -51,7 +54,21 @@ UPDATE messages SET total = total + ?3 WHERE place BETWEEN ?1 AND ?2
 SELECT first, last FROM keys WHERE session = ?1 AND digest = ?2
 
 -- name: add_key
-INSERT INTO keys (session, digest, first, last) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO keys (session, digest, first, last, used_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: drop_old_keys
+-- Of the few that come after a digest, hence of any few: those of messages that are gone.
+DELETE FROM keys WHERE session = ?1 AND last <= ?3 AND used_ms <= ?4 AND digest IN (
+    SELECT digest FROM keys WHERE session = ?1 AND digest > ?2 ORDER BY digest LIMIT ?5
+)
+
+-- name: move_keys
+INSERT INTO keys (session, digest, first, last, used_ms)
+SELECT ?1, digest, first, last, used_ms FROM keys WHERE session = ?2
+ON CONFLICT DO UPDATE SET used_ms = max(used_ms, excluded.used_ms)
+
+-- name: remove_keys
+DELETE FROM keys WHERE session = ?1
 
 -- name: all_keys
 SELECT digest, first, last FROM keys WHERE session = ?1 ORDER BY digest
@@ -66,6 +83,17 @@ ORDER BY name LIMIT ?7
 -- name: expired
 -- An older release let a load give an expiry to what was forgotten: it must not be called expired.
 SELECT namespace, name FROM sessions WHERE expires_ms <= ?1 AND state IN ('live', 'expired') ORDER BY expires_ms LIMIT 1
+
+-- name: long_gone
+-- Never the session of the highest id: SQLite would give that id to the next one.
+SELECT id FROM sessions WHERE namespace = ?2 AND gone_ms <= ?1 AND state <> 'live' AND expires_ms IS NULL
+  AND id < (SELECT max(id) FROM sessions) ORDER BY gone_ms LIMIT 1
+
+-- name: sweep_keys
+DELETE FROM keys WHERE session = ?1 AND digest IN (SELECT digest FROM keys WHERE session = ?1 LIMIT ?2)
+
+-- name: remove_session
+DELETE FROM sessions WHERE id = ?1
 
 -- name: sweep_messages
 DELETE FROM messages WHERE place IN (

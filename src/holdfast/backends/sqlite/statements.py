@@ -12,6 +12,7 @@ from holdfast.backends.sqlite.tables import Row, Tables
 from holdfast.commands import (
     MEMORIES,
     Append,
+    Cleaning,
     Command,
     Copy,
     Derive,
@@ -69,7 +70,7 @@ def append(ledger: Ledger, command: Append, now_ms: int, durability: Durability)
         ledger.remove_messages(row)
     written = _add(ledger, row, command, now_ms, durability)
     if command.key is not None:
-        ledger.add_key(row, command.key, written.first, written.last)
+        ledger.add_key(row, command.key, written.first, written.last, now_ms)
     if command.keep is not None:
         _keep(ledger, row, command.keep, written.first, now_ms)
     return written
@@ -115,6 +116,8 @@ def _add(
     first, lived, before_ms = row.last + 1, row.state == "live", row.expires_ms
     ledger.add_messages(row, command.records, now_ms)
     if row.state != "live" or row.ttl_ms is not None or command.ttl_ms > 0 or row.floor:
+        if row.is_digest:
+            ledger.show_name(row, command.session)
         row.state = SessionState.LIVE.value
         row.set_ttl(command.ttl_ms, now_ms)
         ledger.save(row)
@@ -146,14 +149,15 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, durability: Durability)
 
 
 def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability) -> Removed:
-    """Erase records; the rows stay as tombstones, the keys stay used."""
+    """Erase records; the rows stay as tombstones, the keys stay used, both for a time."""
     if command.lasts is not None:
         logs = (command.session, sublogs_of(command.session)[0])
         rows = [ledger.session(name) for name in logs]
         if command.lasts != tuple(0 if row is None else row.last for row in rows):
             raise written_since(backend=BACKEND)
-    session = _erase(ledger, command.session, now_ms)
-    beside = [_erase(ledger, sublog, now_ms) for sublog in sublogs_of(command.session)]
+    hide = command.cleaning is not Cleaning.LATER
+    session = _erase(ledger, command.session, now_ms, hide=hide)
+    beside = [_erase(ledger, sublog, now_ms, hide=hide) for sublog in sublogs_of(command.session)]
     known = [facts for facts in (session, *beside) if facts is not None]
     return Removed(
         session.count if session else 0,
@@ -163,15 +167,17 @@ def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability
     )
 
 
-def _erase(ledger: Ledger, name: bytes, now_ms: int) -> Facts | None:
+def _erase(ledger: Ledger, name: bytes, now_ms: int, *, hide: bool) -> Facts | None:
     """What could be seen of a log, which is empty now; None if there never was one."""
     row = ledger.session(name)
     if row is None:
         return None
     visible = row.facts_at(now_ms)
     row.clear(SessionState.FORGOTTEN)
-    row.ttl_ms = row.expires_ms = None
+    row.ttl_ms = row.expires_ms = row.gone_ms = None  # from now on, also if it had expired before
     ledger.remove_messages(row)
+    if hide and not row.is_digest:
+        ledger.hide_name(row, name)
     ledger.save(row)
     return visible
 
@@ -247,7 +253,7 @@ def import_session(
     ledger.save(row)
     ledger.add_messages(row, [record for _, record in rows], now_ms)
     for key in command.copy.keys:
-        ledger.add_key(row, *key)
+        ledger.add_key(row, *key, now_ms)
     return True
 
 
@@ -289,7 +295,8 @@ def mark_expired(
 
 def to_mark(tables: Tables, command: Any, reply: object, now_ms: int) -> MarkExpired | None:
     """The note that has to be made of what a read has found expired, if nobody made it yet."""
-    if seen_expired(reply) is None:
+    is_empty = isinstance(command, ReadNumbers) and not reply  # it does not say why
+    if seen_expired(reply) is None and not is_empty:
         return None
     row = tables.session(command.session)
     due = row is not None and _is_due(row, now_ms)

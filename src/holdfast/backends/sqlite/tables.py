@@ -19,7 +19,9 @@ from holdfast.commands import ERASED, TTL_KEEP, TTL_NEVER, Facts, Marks, trimmed
 from holdfast.errors import Damaged
 from holdfast.model import SessionState
 from holdfast.recall.index_commands import Candidate, Entry, Extend, Position, Search
+from holdfast.tombstones import digest_name, is_digest
 
+OLD_KEYS: Final = 8
 SQL: Final = load_queries(Path(__file__).with_name("queries.sql"))
 
 
@@ -41,9 +43,12 @@ class Row:
     cut: int = 0
     cut_total: int = 0
     marks: Marks = b""
+    gone_ms: int | None = None
     last: int = 0
     total: int = 0
     written_ms: int = 0
+    is_digest: bool = False
+    """Whether it bears a digest in the place of the name by which it was found."""
 
     @property
     def trimmed(self) -> int:
@@ -108,6 +113,14 @@ class Tables:
 
     def session(self, name: bytes) -> Row | None:
         """The row of a session; None if it was never written to."""
+        row = self._named(name)
+        if row is None and not is_digest(name):
+            row = self._named(digest_name(name))
+            if row is not None:
+                row.is_digest = True
+        return row
+
+    def _named(self, name: bytes) -> Row | None:
         for found in self._execute(SQL["read_session"], (self._namespace, name)):
             row = Row(*found)
             if row.state is None or not isinstance(row.floor, int):
@@ -125,10 +138,28 @@ class Tables:
         return Row(identity)
 
     def save(self, row: Row) -> None:
-        """Write a row back."""
+        """Write a row back, with the time since when it is a tombstone."""
+        row.gone_ms = None if row.state == "live" else row.gone_ms or clock_ms()
         columns = (row.id, row.floor, row.ttl_ms, row.expires_ms, row.state)
-        cut = (row.base, row.cut, row.cut_total, row.marks)
+        cut = (row.base, row.cut, row.cut_total, row.marks, row.gone_ms)
         self._execute(SQL["save_session"], (*columns, *cut))
+
+    def hide_name(self, row: Row, name: bytes) -> None:
+        """Let a tombstone bear a digest instead of its name, and take in one that a load left there."""
+        digest = digest_name(name)
+        other = self._named(digest)
+        if other is not None:
+            row.floor = row.last = max(row.last, other.last)
+            self._execute(SQL["move_keys"], (row.id, other.id))
+            self._execute(SQL["remove_keys"], (other.id,))
+            self._execute(SQL["remove_session"], (other.id,))
+        self._execute(SQL["rename_session"], (row.id, digest))
+        row.is_digest = True
+
+    def show_name(self, row: Row, name: bytes) -> None:
+        """A session that begins again bears its name again."""
+        self._execute(SQL["rename_session"], (row.id, name))
+        row.is_digest = False
 
     def remove_messages(self, row: Row) -> None:
         """Delete every record up to the floor, and what the index has of them."""
@@ -207,9 +238,17 @@ class Tables:
         found: list[Any] = self._execute(SQL["read_key"], (row.id, digest)).fetchall()
         return found[0] if found else None
 
-    def add_key(self, row: Row, digest: bytes, first: int, last: int) -> None:
+    def add_key(self, row: Row, digest: bytes, first: int, last: int, now_ms: int) -> None:
         """Note that a key was used."""
-        self._execute(SQL["add_key"], (row.id, digest, first, last))
+        self._execute(SQL["add_key"], (row.id, digest, first, last, now_ms))
+
+    def drop_old_keys(self, row: Row, digest: bytes, before_ms: int) -> None:
+        """Look at a few keys of a session for some of gone messages that were used before.
+
+        Digests are as good as random, so with a few for each that is added no more than a fraction
+        of those that are kept are older than they need be, and no index by age is needed.
+        """
+        self._execute(SQL["drop_old_keys"], (row.id, digest, row.floor, before_ms, OLD_KEYS))
 
     def keys(self, row: Row) -> list[tuple[bytes, int, int]]:
         """Every key that was used."""
@@ -243,3 +282,15 @@ class Tables:
                 row.expires_ms = None
             self.save(row)
         return True
+
+    def sweep_gone(self, before_ms: int, keys_max: int) -> bool:
+        """Drop a tombstone that is older, with its keys, of which at most so many; whether there was one.
+
+        Of this namespace: others may keep theirs for longer.
+        """
+        found: list[Any] = self._execute(SQL["long_gone"], (before_ms, self._namespace)).fetchall()
+        for (identity,) in found:
+            self._execute(SQL["sweep_keys"], (identity, keys_max))
+            if self._connection.changes() < keys_max:
+                self._execute(SQL["remove_session"], (identity,))
+        return bool(found)

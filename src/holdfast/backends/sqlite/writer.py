@@ -71,11 +71,12 @@ class Writer:
         durability: Durability,
         busy_timeout_s: float,
         in_place: Callable[[], bool],
+        keys_kept_ms: int = 0,
     ) -> None:
         self._connection = connection
         self._in_place = in_place
         self._execute = connection.cursor().execute
-        self._ledger = Ledger(connection, namespace)
+        self._ledger = Ledger(connection, namespace, keys_kept_ms)
         self._durability = durability
         self._forgot = False
         self._busy_timeout_s = busy_timeout_s
@@ -191,7 +192,7 @@ class Writer:
         self._ledger.flush()
 
     def _sweep(self, now_ms: int) -> None:
-        """Free the room of an expired session now and then, a bounded bit inside a write."""
+        """Free the room of a session that is gone now and then, a bounded bit inside a write."""
         swept = self._ledger.sweep(now_ms, SWEEP_MESSAGES_MAX)
         self._sweep_at_s = time.monotonic() + (0.0 if swept else SWEEP_INTERVAL_S)
 

@@ -1,10 +1,40 @@
 -- Shared by append and rewrite. ARGV: 1 the session's name, 2 the ticket with which its name was
 -- written to the index ('1' for a new session's, '0' for not at all), 3 expect or '',
 -- 4 time to live in ms (-1 the session's own, 0 none), 5 key or '', 6 the number up to which to cut off, 0 for
--- none, 7 the marks that were seen, after an =, or '', 8 those to come into their place, 9… records.
+-- none, 7 the marks that were seen, after an =, or '', 8 those to come into their place, 9 for how many ms used
+-- keys and tombstones are kept, 0 for ever, 10… records.
 -- KEYS: 4 the index of names, where it is on this node.
 
-local FIRST = 9
+local FIRST = 10
+local KEPT = tonumber(ARGV[9])
+local OLD_KEYS = 8
+
+-- Note that a key was used, and look at a few others: those of messages that are gone may be too old. With
+-- a few for each that is added no more than a fraction of those that are kept are older than they need be.
+local function use_key(head, key, numbers)
+    local now = clock()
+    redis.call('HSET', KEYS[3], key, numbers .. ' ' .. whole(now))
+    if KEPT > 0 and head.floor > 0 then
+        local some = redis.call('HRANDFIELD', KEYS[3], OLD_KEYS, 'WITHVALUES')
+        for at = 1, #some, 2 do
+            local upto, used = string.match(some[at + 1], '^(%d+ %d+) ?(%d*)$')
+            if upto and tonumber(string.match(upto, '%d+$')) <= head.floor then
+                if used == '' then -- of an earlier release, or of a load
+                    redis.call('HSET', KEYS[3], some[at], upto .. ' ' .. whole(now))
+                elseif tonumber(used) <= now - KEPT then
+                    redis.call('HDEL', KEYS[3], some[at])
+                end
+            end
+        end
+    end
+    bound(head, KEPT)
+end
+
+-- The numbers that were written with a key, of which the time is nobody's matter.
+local function repeated(head, used)
+    touch(head)
+    return { ok = 'repeated ' .. (string.match(used, '^%d+ %d+') or used) } -- a line: the cheapest reply to read
+end
 
 -- Why the write must not be made, or nil.
 local function refuse(head)
@@ -18,7 +48,7 @@ local function refuse(head)
     if not head.exists and not KEYS[4] and ARGV[2] ~= '1' then
         return { 'new' } -- a name goes into the index first: no session is ever missing from it
     end
-    if not head.exists and KEYS[4] then
+    if (head.named or not head.exists) and KEYS[4] then
         redis.call('ZCARD', KEYS[4]) -- fails here, not half way, if another program has that key
     end
     if head.exists and head.state ~= 'live' then
@@ -51,6 +81,13 @@ local function move_expiry(head)
     if kept.err or kept[1] ~= 'live' or kept[2] and tonumber(kept[2]) <= clock() then
         return
     end
+    for _, key in ipairs({ 'head', 'keys' }) do
+        if head.exp and KEPT > 0 then
+            redis.pcall('PEXPIREAT', beside .. key, whole(head.exp + KEPT))
+        else
+            redis.pcall('PERSIST', beside .. key)
+        end
+    end
     if not head.exp then
         if redis.pcall('PERSIST', beside .. 'log') == 1 then
             redis.pcall('HDEL', beside .. 'head', 'ttl', 'exp')
@@ -60,8 +97,27 @@ local function move_expiry(head)
     end
 end
 
+-- A session that begins again bears its name again.
+local function show_name(head)
+    local digest = string.match(HIDDEN, '%%FFd(%x+)}:$')
+    local sublog = string.byte(ARGV[1]) == 255 and string.sub(ARGV[1], 1, 2) or ''
+    local key, used = unpack(head.named)
+    redis.call('RENAME', KEYS[1], key)
+    if redis.call('EXISTS', KEYS[3]) == 1 then
+        redis.call('RENAME', KEYS[3], used)
+    end
+    KEYS[1], KEYS[3] = key, used
+    local gone = string.sub(KEYS[4], 1, -6) .. 'gone'
+    redis.call('ZREM', KEYS[4], sublog .. '\255d' .. digest)
+    redis.call('ZREM', gone, sublog .. '\255d' .. digest)
+    redis.call('ZADD', KEYS[4], 0, ARGV[1])
+end
+
 -- Number and add the records; returns the first number.
 local function add(head)
+    if head.named then
+        show_name(head)
+    end
     local first, had_exp = head.last + 1, head.exp
     for from = FIRST, #ARGV, CHUNK do
         redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + CHUNK - 1, #ARGV)))
@@ -86,6 +142,7 @@ local function add(head)
     write_head(head)
     redis.call('HSET', KEYS[1], 'written', written_at(head))
     release_log(head)
+    bound(head, KEPT)
     if head.out then
         redis.call('HDEL', KEYS[1], 'out')
     end

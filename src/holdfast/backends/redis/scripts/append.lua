@@ -6,8 +6,7 @@ end
 if ARGV[5] ~= '' then
     local used = redis.call('HGET', KEYS[3], ARGV[5])
     if used and head.exists then
-        touch(head)
-        return { ok = 'repeated ' .. used } -- a line: the cheapest reply to read
+        return repeated(head, used)
     end
 end
 local refusal = refuse(head)
@@ -21,6 +20,6 @@ local first = add(head)
 keep(head, first)
 local numbers = whole(first) .. ' ' .. whole(head.last)
 if ARGV[5] ~= '' then
-    redis.call('HSET', KEYS[3], ARGV[5], numbers)
+    use_key(head, ARGV[5], numbers)
 end
 return { ok = 'added ' .. numbers }

@@ -18,8 +18,7 @@ if head.trouble then
 end
 local used = redis.call('HGET', KEYS[3], ARGV[5])
 if used and head.exists then
-    touch(head)
-    return { ok = 'repeated ' .. used }
+    return repeated(head, used)
 end
 local refusal = refuse(head)
 if refusal then
@@ -33,5 +32,5 @@ head.ttl, head.exp = source.ttl, source.exp -- it expires with the session
 write_head(head)
 release_log(head)
 local numbers = whole(first) .. ' ' .. whole(head.last)
-redis.call('HSET', KEYS[3], ARGV[5], numbers)
+use_key(head, ARGV[5], numbers)
 return { ok = 'added ' .. numbers }

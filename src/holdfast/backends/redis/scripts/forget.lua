@@ -1,6 +1,10 @@
--- Erase all records; the head stays as the tombstone, the keys stay used. KEYS: 4 to 6 and 7 to 9
--- are the logs beside the session, which go in the same step. ARGV, where given: the last numbers that the
--- session and its memories must have.
+-- Erase all records; the head stays as the tombstone, the keys stay used, both for a time. KEYS: 4 to 6 and 7 to 9
+-- are the logs beside the session, which go in the same step. ARGV: 1 for how many ms that is, 0 for ever, 2 and 3 the
+-- last numbers that the session and its memories must have, or ''. Where given, 4 names, 5 gone, 6 going, 7 the
+-- session's name and 8 its digest: then the tombstone bears that, if all sessions are on one node.
+local SUBLOGS = { [0] = '', '\255m', '\255s' }
+local hide = HIDDEN and ARGV[4]
+local TIDY = 8
 local heads = {}
 for sublog = 0, 2 do
     for at = 1, 3 do
@@ -12,11 +16,37 @@ for sublog = 0, 2 do
     end
     heads[sublog].keys = { KEYS[1], KEYS[2], KEYS[3] }
 end
-for sublog = 0, #ARGV - 1 do
-    if heads[sublog].last ~= tonumber(ARGV[sublog + 1]) then
+for sublog = 0, 1 do
+    if ARGV[sublog + 2] ~= '' and heads[sublog].last ~= tonumber(ARGV[sublog + 2]) then
         return { 'written' }
     end
 end
+if hide then -- fails here, not half way, if another program has one of those keys
+    redis.call('ZCARD', ARGV[4])
+    redis.call('ZCARD', ARGV[5])
+    redis.call('HLEN', ARGV[6])
+end
+
+-- Move a tombstone to its digest, and take in one that a load left there.
+local function hide_name(head)
+    local key, used = hidden_keys()
+    local other = tonumber(redis.call('HGET', key, 'last') or 0)
+    if other > head.last then
+        head.last, head.floor = other, other
+        write_head(head)
+    end
+    local pairs_there = redis.call('HGETALL', used)
+    for at = 1, #pairs_there, 2 do
+        redis.call('HSET', KEYS[3], pairs_there[at], pairs_there[at + 1])
+    end
+    redis.call('HDEL', KEYS[1], 'out', 'marks')
+    redis.call('RENAME', KEYS[1], key)
+    if redis.call('EXISTS', KEYS[3]) == 1 then
+        redis.call('RENAME', KEYS[3], used)
+    end
+    KEYS[1], KEYS[3] = key, used
+end
+
 local known, counts, bytes = false, {}, 0
 for sublog = 0, 2 do
     local head = heads[sublog]
@@ -31,7 +61,22 @@ for sublog = 0, 2 do
         drop_log(head)
         head.state, head.ttl, head.exp = 'forgotten', nil, nil
         write_head(head)
+        if hide then
+            if not head.named then
+                hide_name(head)
+            end
+            redis.call('ZADD', ARGV[5], 0, SUBLOGS[sublog] .. ARGV[8])
+        end
+        bound(head, tonumber(ARGV[1]))
     end
+    if hide then -- also where the tombstone is gone, but its name is not
+        local name = SUBLOGS[sublog] .. ARGV[7]
+        local out = redis.call('ZREM', ARGV[4], name) + redis.call('ZREM', ARGV[5], name)
+        known = redis.call('HDEL', ARGV[6], name) + out > 0 or known
+    end
+end
+if hide then
+    tidy(ARGV[4], ARGV[5], ARGV[6], TIDY)
 end
 if not known then
     return { 'never' }

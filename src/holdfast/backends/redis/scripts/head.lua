@@ -1,10 +1,17 @@
 -- What every script begins with. KEYS: 1 head, 2 log, 3 used keys; further ones as each script says.
--- The head outlives the log: it holds the last number, the floor and the state for ever, so that
--- numbers never restart and nothing that was forgotten or has expired comes back.
+-- The head outlives the log: it holds the last number, the floor and the state for as long as tombstones
+-- are kept, so that numbers do not restart and nothing that was forgotten or has expired comes back.
 -- Decisions come first: Redis does not roll a script back.
 
 if not redis.REDIS_VERSION_NUM then -- before 7.0 a script may be replicated by its text: TIME forbids it
     redis.replicate_commands()
+end
+
+-- Where all sessions are on one node, the last key says what the keys of this one's tombstone begin
+-- with, if that bears a digest in the place of the name (holdfast.tombstones).
+local HIDDEN = string.match(KEYS[#KEYS], '^(.*:)tombstone$')
+if HIDDEN then
+    table.remove(KEYS)
 end
 
 local LAYOUT = '1'
@@ -75,11 +82,31 @@ local function check(head, kept)
     return is_sound
 end
 
--- The session at this instant. Of its numbers, those above the floor are there.
+-- Head and used keys of the tombstone that bears a digest.
+local function hidden_keys()
+    local stem = HIDDEN .. string.match(KEYS[1], '}:(.*)head$')
+    return stem .. 'head', stem .. 'keys'
+end
+
+local function fields_of(key)
+    return redis.call('HMGET', key, 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')
+end
+
+-- The session at this instant. Of its numbers, those above the floor are there. Where it has nothing but
+-- a tombstone with a digest, KEYS are those of that, and `named` are those that it was asked for by.
 local function read_head()
-    local kept = redis.call('HMGET', KEYS[1], 'v', 'last', 'floor', 'bytes', 'ttl', 'exp', 'state')
+    local kept = fields_of(KEYS[1])
     local there = redis.call('LLEN', KEYS[2])
-    local head = { there = there, exists = kept[2] and true or false }
+    local head = { there = there }
+    if HIDDEN and not kept[2] then
+        local key, used = hidden_keys()
+        local found = fields_of(key)
+        if found[2] then
+            kept, head.named = found, { KEYS[1], KEYS[3] }
+            KEYS[1], KEYS[3] = key, used
+        end
+    end
+    head.exists = kept[2] and true or false
     if not head.exists then
         head.last, head.floor, head.bytes, head.state = 0, 0, 0, 'never'
         return head
@@ -169,6 +196,20 @@ local function release_log(head)
             beside('PERSIST', key)
         end
     end
+end
+
+-- Head and used keys of a session that is gone, or will be, stay so many ms after it; otherwise for ever.
+local function bound(head, kept)
+    local at = head.state ~= 'live' and clock() or head.exp
+    local function one(key)
+        if kept > 0 and at then
+            beside('PEXPIREAT', key, whole(at + kept))
+        else
+            beside('PERSIST', key)
+        end
+    end
+    one(KEYS[1])
+    one(string.sub(KEYS[1], 1, -5) .. 'keys')
 end
 
 -- A write that changes nothing, so that waiting for the disk waits for the first try as well.

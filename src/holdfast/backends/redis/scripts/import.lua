@@ -1,6 +1,7 @@
 -- Begin a session from what was staged beside it, under its old numbers, in one step.
 -- ARGV: 1 the session's name, 2 whether the index has it, 3 last, 4 floor, 5 bytes, 6 ttl or '',
--- 7 expiry or '', 8 state, 9 how many keys, 10 how many were cut off before. KEYS: 4 staged records, 5 staged keys, 6 the index, where it is on this node.
+-- 7 expiry or '', 8 state, 9 how many keys, 10 how many were cut off before, 11 for
+-- how many ms used keys and tombstones are kept. KEYS: 4 staged records, 5 staged keys, 6 the index, where it is on this node.
 
 -- Why this is no session, or nil.
 local function unfit(head)
@@ -60,12 +61,13 @@ end
 redis.call('UNLINK', KEYS[2], KEYS[3])
 if keys > 0 then
     redis.call('RENAME', KEYS[5], KEYS[3])
-    redis.call('PERSIST', KEYS[3])
+    redis.call('PERSIST', KEYS[3]) -- it was staged with a time to live
 end
 if head.last > head.floor then
     redis.call('RENAME', KEYS[4], KEYS[2])
     release_log(head)
 end
+bound(head, tonumber(ARGV[11]))
 if KEYS[6] then
     redis.call('ZADD', KEYS[6], 0, ARGV[1])
 end
