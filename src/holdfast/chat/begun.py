@@ -43,17 +43,32 @@ class Begun:
             await self._keep()
 
     async def _keep(self) -> None:
-        """Write down what was heard, unless its message or what it repeats was forgotten."""
+        """Write down what was heard, unless its message or what it repeats was forgotten.
+
+        Looked at once more after that: no lock keeps another process from forgetting meanwhile.
+        """
         asked, text = self._asked, self._text
         try:
             async with asked.alone():
-                if await is_there(asked.store, asked.person.session(asked.conversation), asked.seq):
-                    await self._check()
+                if await self._may_stay():
                     said = Message("assistant", text, extra={"answers": asked.key})
                     await asked.store.rewrite(self._name, said)
                     self._kept = text
+                    if not await self._may_stay():
+                        await asked.store.forget(self._name)
         except HoldfastError as error:  # the whole answer is still to come
             log.warning("what was heard of an answer is not kept: %s", type(error).__name__)
+
+    async def _may_stay(self) -> bool:
+        """Whether neither its message nor what it repeats was forgotten."""
+        asked = self._asked
+        if not await is_there(asked.store, asked.person.session(asked.conversation), asked.seq):
+            return False
+        try:
+            await self._check()
+        except Conflict:
+            return False
+        return True
 
     async def __aenter__(self) -> Self:
         return self

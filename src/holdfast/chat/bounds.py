@@ -71,6 +71,32 @@ TURNS_PER_ADDRESS_MAX: Final = 50
 CONNECTIONS_PER_ADDRESS_MAX: Final = 100
 """Open at the same time: of 1,024 descriptors, which is what many systems give, others have most."""
 
+DESCRIPTORS: Final = 65_536
+"""Files and connections that the process may have open, where the system lets it."""
+
+BACKLOG: Final = 256
+"""Connections that are taken in before anything else is done."""
+
+REFUSED_AT_ONCE: Final = 4096
+"""Connections that are hung up on before anything else is done: all that wait, on most systems."""
+
+PACE_BURST: Final = 100
+"""Requests of any sort that an address may make at once; those after them wait for their turn."""
+
+PACE_DELAY_S_MAX: Final = 5.0
+"""So long at most; a connection that would wait for longer is ended."""
+
+PACE_COST: Final = 10.0
+"""Reading what an address sends counts as so much more of its time: it gets a tenth of the process at most."""
+
+READ_BYTES: Final = 16_384
+"""Read at a time of one connection; others come in between."""
+
+PIECES_AT_ONCE: Final = 20
+PIECE_BYTES: Final = 4096
+PIECE_REST_S: Final = 1.0
+"""After so many pieces of one request, each that is smaller than that is followed by a rest."""
+
 REQUEST_TIMEOUT_S: Final = 10.0
 """A connection that sends no whole head of a request for so long is ended."""
 

@@ -41,6 +41,8 @@ PERSON: Final = "holdfast_person"
 PASS: Final = "holdfast_pass"  # noqa: S105 - the name of a cookie
 _OWN_COOKIE: Final = re.compile(rb"(?:%b|%b)=[\w-]{1,100}" % (PERSON.encode(), PASS.encode()))
 log: Final = logging.getLogger("holdfast.chat")
+ONCE: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+"""Said twice, one of them would be looked at, and the other believed by who stands before us."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -92,11 +94,12 @@ class Guard:
 
     def _refused(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
+        said = [name for name, _ in scope["headers"] if name in ONCE]
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            name = _name_in(host, said)
             origin = urlsplit(headers.get("origin", f"http://{host}")).netloc
         except ValueError:
-            return 400, "Host or Origin is not written as one"
+            return 400, "Host, Origin or Sec-Fetch-Site is not written as one"
         if self._hosts is not None and name not in self._hosts:
             return 421, "this service does not answer under that name"
         if scope["method"] in SAFE:
@@ -106,6 +109,12 @@ class Guard:
         if "origin" in headers and origin != host:
             return 403, "another site may not write here"
         return None
+
+
+def _name_in(host: str, said: list[bytes]) -> str:
+    if len(set(said)) < len(said) or "@" in host:
+        raise ValueError(said)
+    return urlsplit(f"//{host}").hostname or ""
 
 
 def _own_cookies(given: bytes) -> bytes:

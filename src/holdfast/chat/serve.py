@@ -17,6 +17,7 @@ from holdfast.terminal import say
 
 if TYPE_CHECKING:
     from holdfast.chat.answers import Answerer
+    from holdfast.chat.connections import Addresses
     from holdfast.chat.link import Link
 
 MODEL_KEY: Final = "HOLDFAST_MODEL_KEY"
@@ -100,8 +101,9 @@ def is_loopback(host: str) -> bool:
 async def _serve(asked: Asked) -> int:
     import uvicorn  # noqa: PLC0415 - an extra
 
+    from holdfast.chat import bounds  # noqa: PLC0415
     from holdfast.chat.app import Setting, build  # noqa: PLC0415 - needs the extra
-    from holdfast.chat.connections import bounded  # noqa: PLC0415
+    from holdfast.chat.connections import Addresses, bounded, raise_descriptors  # noqa: PLC0415
     from holdfast.chat.control import Control  # noqa: PLC0415
     from holdfast.chat.link import ChatOptions, Link  # noqa: PLC0415
     from holdfast.chat.people import Access  # noqa: PLC0415
@@ -115,10 +117,13 @@ async def _serve(asked: Asked) -> int:
     hosts = LOOPBACK | {asked.host} if access.open else None
     setting = Setting(access, hosts, asked.rate, asked.secure_cookies, Control.here())
     app = build(link, _answerer(asked), setting)
-    listening = _listening(asked.host, asked.port)
+    addresses = Addresses(asked.rate) if asked.proxy is None else None
+    listening = _listening(asked.host, asked.port, addresses)
+    raise_descriptors()
     config = uvicorn.Config(
         app,
-        http=bounded(by_address=asked.proxy is None),
+        backlog=bounds.BACKLOG,
+        http=bounded(addresses),
         ws="none",
         access_log=False,
         log_config=None,
@@ -157,9 +162,10 @@ def _answerer(asked: Asked) -> Answerer:
     return Companion()
 
 
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+def _listening(host: str, port: int, addresses: Addresses | None) -> socket.socket:
+    from holdfast.chat.connections import Listening  # noqa: PLC0415 - an extra
+
+    listening = Listening.at(socket.AF_INET6 if ":" in host else socket.AF_INET, addresses)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
