@@ -226,3 +226,29 @@ def test_arguments_of_redis():
         "maxmemory": str(2 * 1024**3),
         "maxmemory-policy": "noeviction",
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("sh -c 'exec redis-server --appendonly yes --appendfsync always'", (SOUND, SOUND)),
+        ("sh -c 'sleep 1; exec redis-server --appendonly yes'", (UNSOUND, UNSOUND)),
+        ("bash -ec 'redis-server --save 60 1 && echo over'", (UNSOUND, UNSOUND)),
+        ("sh -c 'until redis-cli ping; do sleep 1; done; /start.sh'", (UNKNOWN, UNKNOWN)),
+        ("sh /start.sh", (UNKNOWN, UNKNOWN)),
+    ],
+)
+def test_an_engine_that_a_shell_starts_is_judged_by_its_own_words(
+    tmp_path: Path, command: str, verdict: tuple[Soundness, Soundness]
+):
+    rest = "volumes: ['kept:/data']"
+    found = look(tmp_path, COMPOSE.format(image="redis:7", command=command, rest=rest))
+    assert verdicts(found) == verdict
+
+
+@pytest.mark.parametrize(
+    "command", ["redis-sentinel /s.conf", "redis-server /s.conf --sentinel", "sh -c 'redis-cli x'"]
+)
+def test_a_program_that_keeps_no_conversations_is_no_engine(tmp_path: Path, command: str):
+    with pytest.raises(UsageError, match="no container in which an engine"):
+        look(tmp_path, COMPOSE.format(image="redis:7", command=command, rest="restart: always"))

@@ -18,15 +18,18 @@ from holdfast.backends.postgres.errors import mapped, said
 from holdfast.backends.postgres.migration import SCHEMA_VERSION
 from holdfast.backends.postgres.statements import in_schema
 from holdfast.backends.queries import load_queries
-from holdfast.doctor import books, conversation_tables, postgres_rules
+from holdfast.doctor import books, conversation_tables, postgres_members, postgres_rules
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, Measure, ordered
-from holdfast.doctor.postgres_rules import PostgresSeen, Replica
+from holdfast.doctor.postgres_members import Member, Replica
+from holdfast.doctor.postgres_rules import PostgresSeen
 from holdfast.doctor.storage import LOCAL, Storage, storage_of
+from holdfast.errors import HoldfastError
 from holdfast.linux import listeners, read_process
 from holdfast.model import Durability
 
+_ATTRS: Final = "target_session_attrs"
 SQL: Final = load_queries(Path(__file__).with_name("postgres.sql"))
 
 
@@ -38,18 +41,47 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     address = replace(
         address, conninfo={**address.conninfo, **timeouts}, reply_timeout_s=wait_s + 1
     )
-    with open_link(address, "doctor") as link:
+    members = tuple(_members(address, budget)) if len(address.members) > 1 else ()
+    with open_link(address, "doctor", _chosen(address, members)) as link:
         try:
-            return _Look(link, address, budget).audit(namespace)
+            return _Look(link, address, budget, members).audit(namespace)
         except psycopg.Error as error:
             raise mapped(error, "doctor", writes=False) from error
+
+
+def _members(address: Address, budget: Budget) -> Iterator[Member]:
+    """Each server of the URL, asked by itself."""
+    for conninfo in address.members:
+        where = f"{conninfo['host']}:{conninfo.get('port') or 5432}"
+        if budget.is_spent:
+            yield Member(where, trouble="the time for this audit was over")
+            continue
+        try:
+            with open_link(address, "doctor", {**conninfo, _ATTRS: "any"}) as link:
+                link.execute("BEGIN READ ONLY")
+                rows = link.execute(SQL["member"].encode()).fetchall()
+            yield Member(where, *rows[0])
+        except (HoldfastError, psycopg.Error) as error:
+            yield Member(where, trouble=address.scrub(" ".join(str(error).split())))
+
+
+def _chosen(address: Address, members: Sequence[Member]) -> dict[str, Any] | None:
+    """The primary on the latest timeline; a standby where no primary answers."""
+    here = {at: one for at, one in enumerate(members) if not one.trouble}
+    if not here:
+        return None
+    at = max(here, key=lambda at: (not here[at].in_recovery, here[at].timeline or 0))
+    return {**address.members[at], _ATTRS: "any"}
 
 
 class _Look:
     """One look through one connection."""
 
-    def __init__(self, link: Link, address: Address, budget: Budget) -> None:
+    def __init__(
+        self, link: Link, address: Address, budget: Budget, members: tuple[Member, ...] = ()
+    ) -> None:
         self._link, self._address, self._budget = link, address, budget
+        self._members = members
         self._unseen: list[str] = []
 
     def audit(self, namespace: bytes) -> Audit:
@@ -76,7 +108,14 @@ class _Look:
                 *(own_books.measures(self._where()) if own_books is not None else ()),
             ),
             ack_durability=self._level(seen),
+            topology=tuple(self._topology(seen)),
         )
+
+    def _topology(self, seen: PostgresSeen) -> Iterator[str]:
+        """The members in lines; none for a server that stands alone."""
+        yield from (one.line() for one in seen.members)
+        if not seen.in_recovery and (seen.replicas or seen.members):
+            yield from postgres_members.lines(self._where(), seen.as_primary())
 
     def _where(self) -> str:
         info = self._link.info
@@ -99,6 +138,7 @@ class _Look:
             in_recovery=in_recovery,
             standby_lag_s=self._standby_lag_s() if in_recovery else 0.0,
             replicas=self._replicas(),
+            members=self._members,
             others_off=tuple(self._ask("others_off", "settings of other roles") or ()),
             tables=self._tables(),
             place=self._place(settings, pid, port),
@@ -112,7 +152,7 @@ class _Look:
         rows = self._ask("replicas", "the standbys")
         if rows is None:
             return None
-        if any(state is None for _, state, _, _ in rows):
+        if any(state is None for _, state, *_ in rows):
             self._unseen.append("how far the standbys are behind: GRANT pg_monitor shows it")
         return tuple(Replica(*row) for row in rows)
 

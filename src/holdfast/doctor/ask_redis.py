@@ -6,24 +6,26 @@ prepared on it: the backend loads scripts and tries WAITAOF with a write, and th
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.backends.redis import durability
 from holdfast.backends.redis.address import Address, Server, read_address
-from holdfast.backends.redis.driver import Driver, Link, Open, Shut, Steps, Talk
-from holdfast.backends.redis.errors import Lost, mapped
+from holdfast.backends.redis.driver import Driver, Link, Open, Shut, Steps
 from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
 from holdfast.backends.redis.pool import Pool
-from holdfast.backends.redis.statements import pack
 from holdfast.commands import Settings
-from holdfast.doctor import books, redis_rules, ttl
+from holdfast.doctor import books, redis_members, redis_rules, ttl
+from holdfast.doctor.ask_redis_members import ask as _ask
+from holdfast.doctor.ask_redis_members import ask_cluster, ask_replicas, ask_sentinels
 from holdfast.doctor.books import Books
 from holdfast.doctor.budget import KEYS_MAX, RECORDS_MAX, SESSIONS_MAX, Budget
 from holdfast.doctor.finding import Audit, Measure, joined, ordered
+from holdfast.doctor.redis_members import Node
 from holdfast.doctor.redis_rules import RedisSeen
 from holdfast.doctor.storage import LOCAL, Storage, storage_of
 from holdfast.doctor.ttl import Key, Sample
@@ -47,14 +49,56 @@ def look(url: str, namespace: bytes, budget: Budget) -> Audit:
     address = replace(address, connect_timeout_s=wait_s, reply_timeout_s=wait_s)
     driver, pool = Driver(address), Pool(address)
     first = driver.run(pool.server_of(0 if address.cluster else None))
-    pool.is_cluster = driver.run(_is_cluster(first))
-    places = _primaries(driver, pool) if pool.is_cluster else [first]
-    names = driver.run(_names(pool, Keys(address.namespace), places[0]))
-    if not pool.is_cluster:
-        return driver.run(_Look(address, first, budget).steps(names))
+    if address.service:
+        return _watched(driver, pool, budget, first)
+    pool.is_cluster = address.cluster or driver.run(_is_cluster(first))
+    return _whole(driver, pool, budget) if pool.is_cluster else _alone(driver, pool, budget, first)
+
+
+def _alone(driver: Driver, pool: Pool, budget: Budget, server: Server) -> Audit:
+    """One server, and who follows it."""
+    names = driver.run(_names(pool, Keys(pool.address.namespace), server))
+    return driver.run(_Look(pool.address, server, budget).steps(names))
+
+
+def _watched(driver: Driver, pool: Pool, budget: Budget, server: Server) -> Audit:
+    """A primary behind sentinels; where it is away, what they say is all there is."""
+    try:
+        found = _alone(driver, pool, budget, server)
+        replicas = bool(found.topology)
+    except EngineUnreachable as error:
+        found, replicas = Audit("redis", str(server), unseen=(str(error),)), True
+    seen = driver.run(ask_sentinels(pool.address, budget))
+    opinion = redis_members.of_sentinels(seen, replicas=replicas)
+    return found.with_more(opinion, redis_members.sentinel_lines(seen))
+
+
+def _whole(driver: Driver, pool: Pool, budget: Budget) -> Audit:
+    """Every primary of a cluster, with who follows it; a node that is away hides no other."""
+    places = _primaries(driver, pool)
+    names: list[bytes] | Exception
+    try:
+        names = driver.run(_names(pool, Keys(pool.address.namespace), places[0]))
+    except EngineUnreachable as error:
+        names = error
     looks = {server: _there(pool, names, server) for server in places[:NODES_MAX]}
     unseen = [Audit("redis", str(server), unseen=(_NOT_ASKED,)) for server in places[NODES_MAX:]]
-    return joined([*(_node(driver, address, budget, *one) for one in looks.items()), *unseen])
+    nodes = (_node(driver, pool.address, budget, *one) for one in looks.items())
+    found = joined([*nodes, *unseen])
+    members, state = _cluster(driver, places, budget)
+    lines = redis_members.cluster_lines(members, state) if members else ()
+    return found.with_more(redis_members.of_cluster(members, state), lines)
+
+
+def _cluster(
+    driver: Driver, places: Sequence[Server], budget: Budget
+) -> tuple[tuple[Node, ...], str]:
+    """The cluster by the word of the first primary that answers."""
+    for server in places:
+        with contextlib.suppress(EngineUnreachable):
+            if not budget.is_spent:
+                return driver.run(ask_cluster(server))
+    return (), "unknown"
 
 
 def _node(
@@ -117,11 +161,13 @@ class _Look:
         link = yield Open(self._server)
         try:
             info, config = yield from self._settings(link)
+            replicas = yield from ask_replicas(info or {}, self._budget, self._unseen)
             sample = yield from self._sample(link)
             own_books = yield from self._books(link, names)
         finally:
             yield Shut(link)
-        seen = RedisSeen(config, info, sample, self._place(info or {}, config or {}))
+        place = self._place(info or {}, config or {})
+        seen = RedisSeen(config, info, sample, place, replicas)
         if seen.place is None and "dir" in (config or {}):
             self._unseen.append("the data directory: the server is not a process of this machine")
         return self._audit(seen, own_books)
@@ -240,6 +286,7 @@ class _Look:
             unseen=_grouped(self._unseen),
             measures=tuple(measures),
             ack_durability=self._durability(seen),
+            topology=tuple(_topology(seen, str(self._server))),
         )
 
     def _durability(self, seen: RedisSeen) -> Durability | None:
@@ -248,6 +295,13 @@ class _Look:
             return None
         known = durability.Seen(seen.config, seen.info)
         return durability.decide(known, Durability.DISK, self._address.stated).durability
+
+
+def _topology(seen: RedisSeen, where: str) -> Iterator[str]:
+    """The members in lines; none for a server that stands alone."""
+    if seen.replicas:
+        yield f"primary {where}"
+        yield from redis_members.replica_lines(seen.replicas)
 
 
 def _facts(seen: RedisSeen) -> dict[str, str]:
@@ -275,17 +329,6 @@ def _grouped(unseen: Sequence[str]) -> tuple[str, ...]:
     reason = denied[0].partition(": ")[2]
     others = [words for words in unseen if words not in denied]
     return (f"the configuration (appendonly, appendfsync, save, …): {reason}", *others)
-
-
-def _ask(link: Link, questions: Sequence[Sequence[bytes]]) -> Steps[list[Any]]:
-    """Replies to questions; refusals stand among them, a lost connection raises."""
-    if not questions:
-        return []
-    replies: list[Any] = yield Talk(link, b"".join(map(pack, questions)), len(questions))
-    for reply in replies:
-        if isinstance(reply, Lost):
-            raise mapped(reply, "doctor", writes=False)
-    return replies
 
 
 def _text(name: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.model import Durability
@@ -155,6 +155,19 @@ class Audit:
     measures: tuple[Measure, ...] = ()
     ack_durability: Durability | None = None
     """What acks of holdfast's own store survive here; None where that cannot be seen."""
+    topology: tuple[str, ...] = ()
+    """Where several servers are one service: its members, a line each, and what a failover loses."""
+
+    def with_more(self, other: Opinion, topology: Iterable[str] = ()) -> Audit:
+        """The same with a further opinion on the whole: what it finds is unsound from then on."""
+        unsound = {hazard for finding in other.findings for hazard in finding.hazards}
+        worse = dict.fromkeys(unsound, Soundness.UNSOUND)
+        return replace(
+            self,
+            findings=ordered((*self.findings, *other.findings)),
+            sound={**self.sound, **worse},
+            topology=(*self.topology, *topology),
+        )
 
     @property
     def exit_code(self) -> int:
@@ -174,6 +187,7 @@ class Audit:
             "holdfast_level": None if self.ack_durability is None else self.ack_durability.name,
             "findings": [finding.to_json() for finding in self.findings],
             "facts": dict(self.facts),
+            "topology": list(self.topology),
             "unseen": list(self.unseen),
             "measures": [asdict(measure) for measure in self.measures],
         }
@@ -203,4 +217,5 @@ def joined(audits: Sequence[Audit]) -> Audit:
         unseen=tuple(dict.fromkeys(words for audit in audits for words in audit.unseen)),
         measures=tuple(measure for audit in audits for measure in audit.measures),
         ack_durability=min(levels, default=None),
+        topology=tuple(line for audit in audits for line in audit.topology),
     )

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.doctor import postgres_rules, redis_rules
 from holdfast.doctor.finding import DECISIVE, Audit, Finding, Hazard, Opinion, Severity, ordered
 from holdfast.doctor.redis_rules import RedisSeen
+from holdfast.doctor.shell_words import is_client, program_words
 from holdfast.errors import UsageError
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -23,6 +24,11 @@ IMAGES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = (
         re.compile(r"(^|/)(postgres|pgvector|postgis|timescaledb(-ha)?)([:@]|$)"),
         "postgres",
         "/var/lib/postgresql",
+    ),
+    (
+        re.compile(r"(^|/)spilo(-\d+)?([:@]|$)"),
+        "postgres",
+        str(PurePosixPath("/home", "postgres", "pgdata")),
     ),
     (re.compile(r"(^|/)chroma([:@]|$)"), "chroma", "/data"),
 )
@@ -48,8 +54,8 @@ class Container:
 
     name: str
     image: str
-    words: list[str]
-    """Its command and arguments."""
+    words: list[str] | None
+    """The program that it starts, with its arguments; none where the image decides, None if unknown."""
     environment: dict[str, str]
     mounts: list[Mount] = field(default_factory=list)
     kubernetes: bool = False
@@ -144,7 +150,7 @@ def _from_compose(name: str, service: Mapping[str, Any]) -> Container:
     given = service.get("environment") or {}
     if isinstance(given, list):
         given = dict(str(one).partition("=")[::2] for one in given)
-    words = _split(service.get("entrypoint")) + _split(service.get("command"))
+    words = program_words(_split(service.get("entrypoint")) + _split(service.get("command")))
     environment = {str(key): str(value) for key, value in given.items()}
     image, line = str(service.get("image", "")), getattr(service, "line", 1)
     return Container(name, image, words, environment, mounts, line=line)
@@ -180,7 +186,9 @@ def _from_kubernetes(document: Mapping[str, Any]) -> Iterator[Container]:
         yield Container(
             f"{owner}/{one.get('name', '?')}",
             str(one.get("image", "")),
-            [str(word) for word in (*(one.get("command") or ()), *(one.get("args") or ()))],
+            program_words(
+                [str(word) for word in (*(one.get("command") or ()), *(one.get("args") or ()))]
+            ),
             {str(var["name"]): str(var.get("value", "")) for var in one.get("env") or ()},
             [
                 Mount(str(mount["mountPath"]), kinds.get(mount["name"], "other"), mount["name"])
@@ -210,7 +218,7 @@ def _split(command: Any) -> list[str]:
 def _data_directories(container: Container) -> Iterator[tuple[str, str]]:
     """Where a container keeps data: what its image is known for, and URLs in its environment."""
     for pattern, engine, data in IMAGES:
-        if pattern.search(container.image):
+        if pattern.search(container.image) and not is_client(container.words or ()):
             chosen = _option(container, "--dir" if engine == "redis" else "--path")
             yield engine, container.environment.get("PGDATA") or chosen or data
             break
@@ -221,7 +229,7 @@ def _data_directories(container: Container) -> Iterator[tuple[str, str]]:
 
 
 def _option(container: Container, name: str) -> str | None:
-    words = container.words
+    words = container.words or []
     at = words.index(name) + 1 if name in words else len(words)
     return words[at] if at < len(words) else None
 
@@ -310,14 +318,19 @@ _MOUNTS: Final[Mapping[str, tuple[Severity, tuple[Hazard, ...], str, str]]] = {
 def _judge_settings(container: Container) -> Opinion:
     """What the arguments say, where they say anything; a configuration file is not opened."""
     engines = [engine for pattern, engine, _ in IMAGES if pattern.search(container.image)]
+    if is_client(container.words or ()):
+        return Opinion()
+    if container.words is None and engines:
+        return Opinion(unknown={Hazard.SIGKILL, Hazard.POWER, Hazard.EVICTION})
+    words = container.words or []
     if "redis" in engines:
-        if any(word.endswith(".conf") for word in container.words):
+        if any(word.endswith(".conf") for word in words):
             return Opinion(unknown={Hazard.SIGKILL, Hazard.POWER, Hazard.EVICTION})
-        config = {**redis_rules.DEFAULTS, **redis_arguments(container.words)}
+        config = {**redis_rules.DEFAULTS, **redis_arguments(words)}
         opinion = redis_rules.persistence(RedisSeen(config, {}))
         opinion.add(redis_rules.eviction(RedisSeen(config, {})))
     elif "postgres" in engines:
-        opinion = postgres_rules.of_settings(_postgres_arguments(container.words))
+        opinion = postgres_rules.of_settings(_postgres_arguments(words))
     else:
         return Opinion()
     opinion.findings = [_as_arguments(container, finding) for finding in opinion.findings]

@@ -19,8 +19,25 @@ WHERE 'synchronous_commit=off' = ANY(s.setconfig)
 -- name: replicas
 -- For a role without pg_monitor everything but the name and the process is NULL.
 SELECT application_name, state, sync_state,
-       coalesce(extract(epoch FROM replay_lag), 0)::float8
-FROM pg_stat_replication
+       coalesce(extract(epoch FROM replay_lag), 0)::float8,
+       greatest(0, coalesce(pg_wal_lsn_diff(here.lsn, write_lsn), 0))::int8,
+       greatest(0, coalesce(pg_wal_lsn_diff(here.lsn, flush_lsn), 0))::int8
+FROM pg_stat_replication,
+     (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn()
+                  ELSE pg_current_wal_lsn() END AS lsn) AS here
+WHERE application_name <> 'pg_basebackup'  -- a copy that is under way is no standby
+ORDER BY application_name
+
+-- name: member
+-- One server of several: whether it is a standby, its timeline, how far its log is in bytes, and
+-- whether it follows somebody; its timeline is NULL for a role without pg_monitor.
+SELECT pg_is_in_recovery(),
+       CASE WHEN pg_is_in_recovery() THEN (SELECT received_tli FROM pg_stat_wal_receiver)
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END,
+       CASE WHEN pg_is_in_recovery()
+            THEN greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn(), '0/0') - '0/0'
+            ELSE pg_current_wal_lsn() - '0/0' END::int8,
+       EXISTS (SELECT FROM pg_stat_wal_receiver)
 
 -- name: standby
 -- A standby that has replayed all it received is not behind, however long the primary was idle.

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.doctor import conversation_tables, storage
+from holdfast.doctor import conversation_tables, postgres_members, storage
 from holdfast.doctor.conversation_tables import Table
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.doctor.postgres_members import Member, Primary, Replica
 from holdfast.doctor.storage import Storage
 
 DEFAULTS: Final = {
@@ -21,20 +22,11 @@ DEFAULTS: Final = {
     "zero_damaged_pages": "off",
 }
 """What a server has that was told nothing."""
-SETTINGS: Final = (*DEFAULTS, "data_checksums", "data_directory", "server_version_num")
-LAG_S_MAX: Final = 10.0
-"""A replica that is further behind gives answers that people notice."""
-_LOCAL_ONLY: Final = ("off", "local")
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A standby as the primary sees it. None: this role may not see it."""
-
-    name: str
-    state: str | None
-    sync_state: str | None
-    lag_s: float
+_PATRONI: Final = ("cluster_name", "track_commit_timestamp", "max_locks_per_transaction")
+"""Patroni starts the server itself, and gives it these as arguments; hardly anybody else does."""
+SETTINGS: Final = (
+    *DEFAULTS, *_PATRONI, "data_checksums", "data_directory", "server_version_num",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +41,21 @@ class PostgresSeen:
     in_recovery: bool = False
     standby_lag_s: float = 0.0
     replicas: tuple[Replica, ...] | None = ()
+    members: tuple[Member, ...] = ()
+    """The servers of the URL, where it names several."""
     others_off: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] | None = ()
     place: Storage | None = None
+
+    def as_primary(self) -> Primary:
+        """What decides about a failover."""
+        return Primary(
+            self.replicas,
+            commit=self.settings.get("synchronous_commit", "unknown"),
+            names=self.settings.get("synchronous_standby_names", ""),
+            is_patroni=all(self.sources.get(name) == "command line" for name in _PATRONI),
+            named=max(1, len(self.members)),
+        )
 
 
 def of_settings(settings: Mapping[str, str]) -> Opinion:
@@ -65,7 +69,8 @@ def judge(seen: PostgresSeen) -> Opinion:
     """Every finding about one server."""
     found = Opinion(absent={Hazard.EVICTION, Hazard.EXPIRY})
     found.add(durability(seen))
-    found.add(_standby(seen) if seen.in_recovery else _replicas(seen))
+    found.add(_standby(seen) if seen.in_recovery else postgres_members.judge(seen.as_primary()))
+    found.add(postgres_members.of_members(seen.members))
     found.findings += _others(seen)
     found.findings += _version(seen.settings)
     found.findings += _notes(seen.settings)
@@ -151,63 +156,9 @@ def _reset(seen: PostgresSeen) -> tuple[str, ...]:
     return (one,) if one else whole
 
 
-def _replicas(seen: PostgresSeen) -> Opinion:
-    if seen.replicas is None:
-        return Opinion(unknown={Hazard.FAILOVER, Hazard.STALENESS})
-    wanted = seen.settings.get("synchronous_standby_names", "")
-    if not seen.replicas:
-        found = Opinion(absent={Hazard.FAILOVER, Hazard.STALENESS})
-        if wanted and seen.settings.get("synchronous_commit") not in _LOCAL_ONLY:
-            found.findings.append(_nobody(wanted))
-        return found
-    found = Opinion()
-    if not wanted or seen.settings.get("synchronous_commit") in _LOCAL_ONLY:
-        found.findings.append(_asynchronous(seen, wanted))
-    found.findings += [_lagging(one) for one in seen.replicas if one.lag_s > LAG_S_MAX]
-    if any(one.state is None for one in seen.replicas):
-        found.unknown.add(Hazard.STALENESS)
-    return found
-
-
-def _nobody(wanted: str) -> Finding:
-    return Finding(
-        Severity.WARNING,
-        (),
-        "nothing, but every commit waits for ever",
-        "commits wait for a standby, and none is connected",
-        f"synchronous_standby_names '{wanted}'",
-        "Start the standby; or, knowingly, take it out of synchronous_standby_names",
-    )
-
-
-def _asynchronous(seen: PostgresSeen, wanted: str) -> Finding:
-    names = ", ".join(one.name for one in seen.replicas or ())
-    return Finding(
-        Severity.WARNING,
-        (Hazard.FAILOVER,),
-        "acknowledged writes that had not reached the standby, at failover",
-        "replication is asynchronous: a commit is acknowledged before a standby has it",
-        f"standby {names}; synchronous_standby_names '{wanted}', synchronous_commit "
-        f"{seen.settings.get('synchronous_commit', 'unknown')}",
-        "Name a standby in synchronous_standby_names; holdfast.connect(…, "
-        "require=Durability.REPLICA) then insists on it",
-        ("ALTER SYSTEM SET synchronous_standby_names = '*';", "SELECT pg_reload_conf();"),
-    )
-
-
-def _lagging(replica: Replica) -> Finding:
-    return Finding(
-        Severity.WARNING,
-        (Hazard.STALENESS,),
-        "the newest messages, for clients that read from the standby",
-        "it is behind the primary",
-        f"standby {replica.name} is {replica.lag_s:.0f} s behind",
-        "Read your own writes from the primary, or with the token of the ack (replicas=… in "
-        "holdfast.connect does so)",
-    )
-
-
 def _standby(seen: PostgresSeen) -> Opinion:
+    if seen.members:  # the primary's URL it is; that it is away is a finding about the members
+        return Opinion(unknown={Hazard.FAILOVER, Hazard.STALENESS})
     return Opinion(
         [
             Finding(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.backends.redis.durability import KEEPS, KEPT, Persistence, persistence_of
-from holdfast.doctor import storage, ttl
+from holdfast.doctor import redis_members, storage, ttl
 from holdfast.doctor.finding import Finding, Hazard, Opinion, Severity
+from holdfast.doctor.redis_members import Replica
 from holdfast.doctor.storage import Storage
 from holdfast.doctor.ttl import Sample
 from holdfast.model import Durability
@@ -21,6 +22,7 @@ CONFIG: Final = (
     "maxmemory",
     "maxmemory-policy",
     "min-replicas-to-write",
+    "min-replicas-max-lag",
     "dir",
 )
 """What is asked for by CONFIG GET, each by itself: an old server does not know them all."""
@@ -48,6 +50,7 @@ class RedisSeen:
     info: Mapping[str, str] | None
     sample: Sample | None = None
     place: Storage | None = None
+    replicas: tuple[Replica, ...] = ()
 
 
 def judge(seen: RedisSeen) -> Opinion:
@@ -235,22 +238,31 @@ def _replicas(seen: RedisSeen) -> Opinion:
     replicas = replica_lags(seen.info)
     if not replicas:
         return Opinion(absent={Hazard.FAILOVER, Hazard.STALENESS})
-    least = (seen.config or {}).get("min-replicas-to-write", "unknown")
+    config = seen.config or {}
+    found = redis_members.of_replicas(seen.replicas, persistence_of(seen.config, seen.info), config)
+    found.findings.append(_asynchronous(len(replicas), config))
+    return found
+
+
+def _asynchronous(replicas: int, config: Mapping[str, str]) -> Finding:
+    least = config.get("min-replicas-to-write", "unknown")
     guarded = least not in ("0", "unknown")
-    return Opinion(
-        [
-            Finding(
-                Severity.NOTE if guarded else Severity.WARNING,
-                (Hazard.FAILOVER,),
-                "acknowledged writes that had not reached the replica, at failover",
-                "replication is asynchronous: the primary answers before a replica has it. "
-                + ("min-replicas-to-write bounds the loss and does not end it" if guarded else ""),
-                f"{len(replicas)} replica(s), min-replicas-to-write {least}",
-                "Let each write wait for a replica: holdfast.connect(…, "
-                "require=Durability.REPLICA), or WAIT 1 after it; and set min-replicas-to-write 1",
-                () if guarded else _set("min-replicas-to-write", "1"),
-            )
-        ]
+    lag_s = config.get("min-replicas-max-lag", "some")
+    return Finding(
+        Severity.NOTE if guarded else Severity.WARNING,
+        (Hazard.FAILOVER,),
+        "acknowledged writes that had not reached the replica, at failover",
+        "replication is asynchronous: the primary answers before a replica has it. "
+        + (
+            f"min-replicas-to-write bounds the loss to {lag_s} s of a primary that is cut off "
+            "and does not end it"
+            if guarded
+            else "A primary that is cut off goes on to acknowledge, and all of that is lost"
+        ),
+        f"{replicas} replica(s), min-replicas-to-write {least}",
+        "Let each write wait for every replica that may be promoted: holdfast.connect(…, "
+        "require=Durability.REPLICA), or WAIT after it; and set min-replicas-to-write 1",
+        () if guarded else _set("min-replicas-to-write", "1"),
     )
 
 

@@ -31,6 +31,8 @@ def show(audit: Audit) -> None:
     console = _console()
     version = audit.facts.get("version")
     console.print(_clean(f"{audit.engine} {version or ''} at {audit.where}".replace("  ", " ")))
+    for line in audit.topology:
+        console.print(_clean(f"  {line}"))
     for finding in audit.findings:
         console.print()
         console.print(

@@ -1,4 +1,7 @@
-"""The durability card: every configuration of an engine, SIGKILL beside power cuts, counted."""
+"""The durability card: every configuration of an engine, SIGKILL beside power cuts, counted.
+
+With a topology it is every setup of that, and failovers.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ from pathlib import Path
 from typing import Final, cast
 
 from holdfast.errors import EngineFailed, UsageError, VerifyError
+from holdfast.model import Durability
 from holdfast.verify.check import Watcher, machine
 from holdfast.verify.check_options import CheckOptions
-from holdfast.verify.engines import Engine, start_engine
+from holdfast.verify.engines import Engine, Topology, start_engine
 from holdfast.verify.engines.configs import CONFIGS
 from holdfast.verify.engines.protocol import Killable, PowerCuttable
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.result import CheckResult
-from holdfast.verify.result_card import SURVIVES, Acked, Loss, Row, card_of, loss_of
+from holdfast.verify.result_card import HELD_S, SURVIVES, Acked, Loss, Row, card_of, loss_of
 from holdfast.verify.rundir import scratch
+from holdfast.verify.scenarios.base import OF_SEVERAL
 from holdfast.verify.scenarios.fault_timing import await_weak_window
 from holdfast.verify.scenarios.power import why_not
+from holdfast.verify.setups import SETUPS, Setup
 from holdfast.verify.spec import HOLDFAST_TARGETS, TargetSpec, view_of
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.client_process import ClientProcess, kill_all
@@ -66,15 +72,19 @@ class Subject:
     kind: str
     config: str | None
     version: str | None
+    topology: str | None = None
+    setup: Setup | None = None
+    """Of the topology's members, where there is one."""
 
 
 def make_card(options: CheckOptions, watcher: Watcher) -> CheckResult:
-    """Measure every configuration of the target's engine under SIGKILL and under power cuts."""
+    """Measure every configuration under SIGKILL and power cuts, or every setup under failovers."""
     began = time.monotonic()
     subjects = subjects_of(options)
-    faults = [fault for fault in SURVIVES if fault in options.wanted_faults]
+    known = [name for name in SURVIVES if (name in OF_SEVERAL) is bool(options.topology)]
+    faults = [fault for fault in known if fault in options.wanted_faults]
     if not faults:
-        raise UsageError(f"a durability card needs a fault of: {', '.join(SURVIVES)}")
+        raise UsageError(f"a durability card needs a fault of: {', '.join(known)}")
     rounds = max(ROUNDS_MIN, round(ROUNDS * options.scale))
     require = options.required
     rows: list[Row] = []
@@ -100,6 +110,11 @@ def subjects_of(options: CheckOptions) -> list[Subject]:
     if options.config is not None:
         raise UsageError("--all-configs takes every configuration: leave --config out")
     version = options.engine_version
+    if options.topology is not None:
+        return [
+            Subject(row, kind, kind, None, version, options.topology, setup)
+            for row, setup in _setups(kind, options.topology).items()
+        ]
     rows = [
         Subject("holdfast" if kind == "sqlite" else config, kind, kind, config, version)
         for config in CONFIGS[kind]
@@ -107,6 +122,14 @@ def subjects_of(options: CheckOptions) -> list[Subject]:
     ]
     beside = BESIDE.get(kind, {}).items()
     return rows + [Subject(row, target, engine, None, version) for row, (engine, target) in beside]
+
+
+def _setups(kind: str, topology: str) -> Mapping[str, Setup]:
+    known = SETUPS.get(kind, {})
+    if topology not in known:
+        there = ", ".join(known) or "none"
+        raise UsageError(f"{kind} has no topology {topology!r}; there are: {there}")
+    return known[topology]
 
 
 def measure(subject: Subject, fault: str, seed: int, rounds: int) -> tuple[Row, str | None]:
@@ -130,10 +153,15 @@ def _on_one_engine(subject: Subject, row: Row, seed: int, rounds: int) -> str:
                 # hold up the writes of some policies, and that is not the question here.
                 storage="memory",
                 power="best" if row.fault == "power" else None,
+                topology=subject.topology,
+                settings=dict(subject.setup.settings) if subject.setup else {},
+                partitions=subject.topology is not None and subject.kind != "postgres",
             )
         )
         folder = stack.enter_context(scratch())
-        work = _Measure(engine, TargetSpec(subject.target), folder, row, seed)
+        require = subject.setup.require if subject.setup else Durability.MEMORY
+        spec = TargetSpec(subject.target, require=require.name)
+        work = _Measure(engine, spec, folder, row, seed)
         stack.callback(work.close)
         try:
             while len(row.losses) < rounds:
@@ -176,6 +204,10 @@ class _Measure:
                 raise VerifyError(f"it acknowledged only {clients.acknowledged()} appends in time")
             if self.row.fault == "power":
                 clients.watch(self.chance.uniform(*LOAD_S))
+            if self.row.fault == "failover":
+                several = cast("Topology", self.engine)
+                several.partition(several.primary())
+                clients.watch(HELD_S)
             await_weak_window(self.engine, clients)
             if clients.trouble:
                 raise VerifyError(clients.trouble[0])
@@ -206,6 +238,8 @@ class _Measure:
     def _strike(self, working: list[ClientProcess]) -> tuple[int, int]:
         """The fault; its instant, after which nothing counts, and what it dropped."""
         end = functools.partial(kill_all, working)
+        if self.row.fault == "failover":
+            return self._fail_over(working)
         if self.row.fault == "kill":
             if not isinstance(self.engine, SqliteEngine):
                 cast("Killable", self.engine).kill()
@@ -218,6 +252,16 @@ class _Measure:
             end()
         self.row.mechanism = str(evidence.facts["mechanism"])
         return int(evidence.facts["at_ns"]), int(evidence.facts["unsynced_bytes"])
+
+    def _fail_over(self, working: list[ClientProcess]) -> tuple[int, int]:
+        """The primary is lost with what it had not sent; nobody writes to the next one."""
+        several = cast("Topology", self.engine)
+        kill_all(working)
+        at_ns = time.monotonic_ns()
+        evidence = several.failover()
+        several.heal()
+        several.rejoin()
+        return at_ns, int(evidence.facts["unreplicated_bytes"])
 
     def _look(
         self, clients: ClientPool, acked: list[Acked]

@@ -94,7 +94,8 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     options = kit.CheckOptions(**given)
     outputs.ensure_writable()
     if outputs.json != terminal.STDOUT and not outputs.quiet:
-        report.open_with(options.shown, all_configs=options.all_configs)
+        several = options.topology
+        report.open_with(options.shown, all_configs=options.all_configs, topology=several)
     live = report.Live(quiet=outputs.quiet)
     result = _result(options, live)
     if result.verdict == "broken" and shrink_s:

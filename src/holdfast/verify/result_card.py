@@ -10,8 +10,15 @@ from holdfast.model import Durability
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, FaultTally, Finding, combine, overall
 
-SURVIVES: Final[Mapping[str, Durability]] = {"kill": Durability.PROCESS, "power": Durability.DISK}
+SURVIVES: Final[Mapping[str, Durability]] = {
+    "kill": Durability.PROCESS,
+    "power": Durability.DISK,
+    "failover": Durability.REPLICA,
+}
 """The level at which an ack survives the fault."""
+HELD_S: Final = 0.2
+"""So long the log does not reach the others before a failover: on loopback it is with them in
+microseconds, between machines it is late by the network's time, or more under load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.model import Durability
-from holdfast.verify.card import subjects_of
+from holdfast.verify.card import make_card, measure, subjects_of
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.report import html
@@ -111,6 +111,42 @@ def test_a_bar_shows_even_the_smallest_loss():
 def test_a_card_is_for_every_configuration_of_our_own(asked: dict[str, Any], words: str):
     with pytest.raises(UsageError, match=words):
         subjects_of(CheckOptions(**asked, all_configs=True))
+
+
+def test_a_failover_takes_what_no_ack_waited_for():
+    wanted = {"asynchronous": ("postgres", "standby"), "holdfast at REPLICA": ("redis", "sentinel")}
+    rows = {}
+    for name, (kind, topology) in wanted.items():
+        asked = CheckOptions(target=kind, topology=topology, all_configs=True)
+        [subject] = [one for one in subjects_of(asked) if one.row == name]
+        rows[name], _ = measure(subject, "failover", 6, 2)
+    lost = {name: (row.level, len(row.losses), row.losing) for name, row in rows.items()}
+    assert lost == {"asynchronous": ("DISK", 2, 2), "holdfast at REPLICA": ("REPLICA", 2, 0)}
+    assert {name: row.verdict(Durability.REPLICA) for name, row in rows.items()} == {
+        "asynchronous": Verdict.BROKEN,
+        "holdfast at REPLICA": Verdict.KEPT,
+    }
+    assert rows["asynchronous"].verdict(Durability.DISK) is Verdict.NOT_CLAIMED
+    assert all(loss.unsynced_bytes for loss in rows["asynchronous"].losses)
+
+
+def test_a_card_of_a_topology_has_failovers_only():
+    for faults, topology in ((("kill",), "standby"), (("failover",), None)):
+        asked = CheckOptions(
+            target="postgres", topology=topology, faults=faults, all_configs=True, seed=1
+        )
+        with pytest.raises(UsageError, match="a durability card needs a fault of"):
+            make_card(asked, _Silent())
+    with pytest.raises(UsageError, match="there are: patroni, standby"):
+        subjects_of(CheckOptions(target="postgres", topology="sentinel", all_configs=True))
+
+
+class _Silent:
+    def say(self, words: str) -> None:
+        """Nobody listens."""
+
+    def done(self, scenario: str, verdict: str) -> None:
+        """Nobody listens."""
 
 
 @pytest.mark.usefixtures("can_cut")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.verify.result import CheckResult
+from holdfast.verify.result_card import HELD_S
 
 BAR_CHARS: Final = 16
 CONFIG_CHARS: Final = 14
@@ -16,7 +17,11 @@ OPENING: Final = (
     "What does each configuration of {target} lose of what it acknowledged? Processes write as fast "
     "as they can,\nthe engine is killed or its power is cut, and everything is read back.\n"
 )
-FAULTS: Final = {"kill": "SIGKILL", "power": "power cut"}
+OPENING_OF_SEVERAL: Final = (
+    "What does each setup of {target} lose of what it acknowledged? Processes write as fast as they can,\n"
+    "the primary is killed, another member takes its place, and everything is read back.\n"
+)
+FAULTS: Final = {"kill": "SIGKILL", "power": "power cut", "failover": "failover"}
 CLOSING: Final = {
     "kept": "No configuration lost an acknowledged write that it had to keep.",
     "broken": "Some configurations lose what they acknowledged.",
@@ -92,6 +97,8 @@ def lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     mechanisms = ", ".join(dict.fromkeys(row["mechanism"] for row in rows if row["mechanism"]))
     acknowledged = sum(row["acknowledged"] for row in rows)
     how = f" Power was cut by: {mechanisms}." if mechanisms else ""
+    if any(row["fault"] == "failover" for row in rows):
+        how = f" Before a failover the log does not reach the others for {HELD_S:g} s."
     yield (
         f"Bars: the share of what was acknowledged ({acknowledged} appends in all). Window: from the "
         f"oldest lost ack to the last fault named. Halved: sessions of which a part is there.{how}"

@@ -59,9 +59,10 @@ _OPENING: Final = (
 )
 
 
-def open_with(target: str, *, all_configs: bool = False) -> None:
+def open_with(target: str, *, all_configs: bool = False, topology: str | None = None) -> None:
     """The sentence that tells a newcomer what is going to happen."""
-    words = card_terminal.OPENING if all_configs else _OPENING
+    card = card_terminal.OPENING_OF_SEVERAL if topology else card_terminal.OPENING
+    words = card if all_configs else _OPENING
     print(words.replace("{target}", target), flush=True)  # noqa: T201 - this is the terminal
 
 

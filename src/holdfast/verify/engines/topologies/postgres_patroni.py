@@ -84,7 +84,11 @@ class PostgresPatroni(PostgresTopology):
 
     def _is_whole(self) -> bool:
         """One primary that the others follow, of which one is synchronous where that is wanted."""
-        rows = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming' ORDER BY 1"
+        # A copy that is under way streams as well: it is no member yet.
+        rows = (
+            "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming' "
+            "AND application_name <> 'pg_basebackup' ORDER BY 1"
+        )
         states = [state for (state,) in self._primary().query(rows)]
         return states == ["async", "sync" if self._is_synchronous else "async"]
 

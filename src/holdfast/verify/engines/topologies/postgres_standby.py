@@ -37,7 +37,8 @@ class PostgresStandby(PostgresTopology):
     def _begin(self) -> None:
         if self.members:
             for member in self.members:
-                member.start()
+                if member.pid is None:  # one that runs may follow another than when it was made
+                    member.start()
             return
         primary = PostgresEngine(self._options_of(0))
         self.members.append(primary)
