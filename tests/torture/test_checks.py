@@ -1,6 +1,6 @@
 """Whole checks at the default time: each twin is caught with every seed, each sound store with none.
 
-Goes on where the last run stopped (`.cache/checks`). Every other sound one has two busy loops beside it.
+Goes on where the last run stopped (`counts`), and keeps each result there. Every other sound one has two busy loops beside it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
+from tests.torture.counts import FOLDER, Counts
 from tests.verify.check.checking import broken, run, tell
 
 STORES = "tests.verify.check"
@@ -77,24 +77,24 @@ SOUND = {
 TWIN_SEEDS = range(5)
 SOUND_SEEDS = range(10)
 SPIN = "while True: pass"
-DONE = Path(__file__).parents[2] / ".cache" / "checks"
 
 
 def left(names: Iterable[str], seeds: range) -> list[tuple[str, int]]:
-    """What no earlier run has passed, seed by seed; all of it again where nothing is left."""
-    every = [(name, seed) for seed in seeds for name in names]
-    return [each for each in every if not _kept_in(*each).exists()] or every
+    """What no earlier run has passed, seed by seed."""
+    return [(name, seed) for seed in seeds for name in names if _counts(name, seed).left]
 
 
-def _kept_in(name: str, seed: int, how: str = "passed") -> Path:
-    return DONE / how / f"{name.replace(':', '.')}-{seed}.json"
+def _counts(name: str, seed: int) -> Counts:
+    return Counts(f"check-{name.replace(':', '.')}-{seed}", 1)
 
 
 def keep(name: str, result: CheckResult, *, passed: bool) -> None:
     """The whole result: it is looked into where it failed, and not asked for again where not."""
-    path = _kept_in(name, result.seed, "passed" if passed else "failed")
+    how = "passed" if passed else "failed"
+    path = FOLDER / "checks" / how / f"{name.replace(':', '.')}-{result.seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result.to_json(), indent=1, default=str))
+    _counts(name, result.seed).add(int(passed), failures=int(not passed))
 
 
 @contextlib.contextmanager

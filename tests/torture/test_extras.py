@@ -123,7 +123,30 @@ session = HoldfastSession("user-43", store)
 asyncio.run(session.add_items([{"role": "user", "content": "hello"}]))
 assert len(store.history("user-43")) == 1
 """
+AGENT_FRAMEWORK = """
+from agent_framework import Message
+from holdfast.integrations.agent_framework import HoldfastHistoryProvider
+history = HoldfastHistoryProvider(store)
+asyncio.run(history.save_messages("user-45", [Message("user", ["hello"])]))
+assert store.history("user-45")[0].content == "hello"
+"""
+PYDANTIC_AI = """
+from holdfast.integrations.pydantic_ai import HoldfastMessageHistory
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+history = HoldfastMessageHistory("user-46", store)
+history.add([ModelRequest([UserPromptPart("hello")])])
+assert history.load()[0].parts[0].content == "hello"
+"""
+ADK = """
+from holdfast.integrations.adk import HoldfastSessionService
+sessions = HoldfastSessionService(store)
+made = asyncio.run(sessions.create_session(app_name="a", user_id="u", state={"x": 1}))
+assert made.state == {"x": 1}
+"""
 USES = {
+    "adk": FRAMES.format(body=ADK),
+    "agent-framework": FRAMES.format(body=AGENT_FRAMEWORK),
+    "pydantic-ai": FRAMES.format(body=PYDANTIC_AI),
     "langchain": FRAMES.format(body=LANGCHAIN),
     "langgraph": FRAMES.format(body=LANGGRAPH),
     "llama-index": FRAMES.format(body=LLAMA_INDEX),

@@ -1,4 +1,7 @@
-"""Files of a SQLite database deleted, replaced and cut at random moments, 500 times each."""
+"""Files of a SQLite database deleted, replaced and cut at random moments, 500 times each.
+
+They go on where the last run stopped (`counts`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sqlite.harm import FILES, HARMS, one_round
+from tests.torture.counts import Counts
 
 ROUNDS = 500
 
@@ -16,14 +20,16 @@ ROUNDS = 500
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("file", FILES, ids=("db", "wal", "shm"))
 def test_no_ack_is_lost_in_silence(disk_path: Path, file: str, harm: str, chance: random.Random):
-    acks = told = read = 0
-    for number in range(ROUNDS):
-        done = one_round(disk_path / f"{number}", file, harm, chance)
-        assert done.lost_in_silence() == [], f"round {number}: {done.lines[-40:]} {done.reader}"
-        acks += sum(kind == "ack" for kind, _ in done.lines)
-        told += any(kind == "error" for kind, _ in done.lines)
-        read += bool(done.reader)
-    print(
-        f"{file or 'db'} {harm}: {ROUNDS} rounds, {acks} acks; in {told} rounds the client was told, "
-        f"in {read} the reader; lost in silence: 0"
-    )
+    counts = Counts(f"files-{file.strip('-') or 'db'}-{harm}", ROUNDS)
+    while counts.left:
+        done = one_round(disk_path / f"{counts.done}", file, harm, chance)
+        lost = len(done.lost_in_silence())
+        counts.add(
+            int(not lost),
+            failures=int(bool(lost)),
+            acks=sum(kind == "ack" for kind, _ in done.lines),
+            client_told=int(any(kind == "error" for kind, _ in done.lines)),
+            reader_told=int(bool(done.reader)),
+        )
+        assert not lost, f"round {counts.done}: {done.lines[-40:]} {done.reader}"
+    print(counts)

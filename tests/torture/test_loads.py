@@ -1,13 +1,12 @@
 """100,000 exports from somebody who hates you, loaded into real engines beside what belongs to others.
 
-They go on where the last run stopped: `.cache/loads/` knows. Each is made from its number alone, so
-a finding is repeated by the number that it names.
+They go on where the last run stopped (`counts`). Each is made from its number alone, so a finding is
+repeated by the number that it names.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -22,14 +21,14 @@ from holdfast import Durability
 from tests.contract.harness import AnyStore, Opener
 from tests.contract.spoiling import mutations
 from tests.contract.test_loading_fuzz import Attack
-from tests.rounds.running import APIS, ENGINES, ROOT
+from tests.rounds.running import APIS, ENGINES
+from tests.torture.counts import Counts
 
 LOADS = 100_000
 CHUNK_LOADS = 500
 """Into one set of data; then an empty one, so that no engine fills up."""
 LOOK_LOADS = 20
 SEED = 17
-FOLDER = ROOT / ".cache" / "loads"
 
 
 class InMemory(Opener):
@@ -53,37 +52,35 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.filterwarnings("ignore::holdfast.StorageWarning")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_hundred_thousand_hostile_loads(engine: str, folder: Path, time_s: float):
-    file = FOLDER / f"{engine}-{SEED}.json"
-    done = json.loads(file.read_text("utf-8")) if file.exists() else 0
-    end_s = time.monotonic() + time_s
-    while done < LOADS // len(ENGINES) + 1 and time.monotonic() < end_s:
-        place = folder / str(done)
+    counts, end_s = Counts(f"loads-{engine}", LOADS // len(ENGINES) + 1), time.monotonic() + time_s
+    while counts.left and time.monotonic() < end_s:
+        place = folder / str(counts.done)
         place.mkdir()
-        done = _chunk(engine, place, done, end_s)
+        _chunk(engine, place, counts, end_s)
         shutil.rmtree(place)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(done), "utf-8")
-    print(f"{engine}: {done:,} hostile loads")
+    print(counts)
 
 
-def _chunk(engine: str, folder: Path, first: int, end_s: float) -> int:
-    """The number of the next load, after some that did no harm."""
+def _chunk(engine: str, folder: Path, counts: Counts, end_s: float) -> None:
+    """Some loads that do no harm; counted at each look at what belongs to others."""
+    first = number = counts.done
     opener = InMemory(ENGINES[engine](folder), APIS[first // CHUNK_LOADS % len(APIS)])
     try:
         attack = Attack(opener)
         for number in itertools.count(first):
-            if number == first + CHUNK_LOADS or time.monotonic() > end_s:
+            if number - first >= CHUNK_LOADS or time.monotonic() > end_s:
                 break
-            try:
-                prefix = f"{number}/{number}/"  # twice: no changed character makes it another one's
-                attack.load(prefix, mutations(random.Random(f"{SEED} {number}")))
-                if number % LOOK_LOADS == 0:
-                    attack.check()
-            except BaseException:
-                print(f"load {number} of {engine}")
-                raise
+            prefix = f"{number}/{number}/"  # twice: no changed character makes it another one's
+            attack.load(prefix, mutations(random.Random(f"{SEED} {number}")))
+            if (number + 1) % LOOK_LOADS == 0:
+                attack.check()
+                counts.add(number + 1 - counts.done)
         attack.check()
         attack.check_writable()
+        counts.add(number - counts.done)
+    except Exception:
+        counts.add(failures=1)
+        print(f"load {number} of {engine}")
+        raise
     finally:
         opener.close()
-    return number

@@ -1,12 +1,11 @@
 """A million rounds on each engine through each API, and every point of a call interrupted.
 
-Rounds go on where the last run stopped: `.cache/rounds/` knows. A finding stops its combination, and
+Rounds go on where the last run stopped (`counts`). A finding stops its combination, and
 the next run begins with that round.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,38 +15,31 @@ from typing import Any
 import pytest
 
 from tests.rounds.interrupts import KINDS
-from tests.rounds.running import APIS, ENGINES, ROOT, SMALL_POOLS, run
+from tests.rounds.running import APIS, ENGINES, SMALL_POOLS, run
 from tests.rounds.test_interrupts import ended
+from tests.torture.counts import Counts
 
 ROUNDS = 1_000_000
 CHUNK_ROUNDS = 20_000
 """On one set of data; then an empty one, so that no engine fills up."""
 SEED = 1313
-FOLDER = ROOT / ".cache" / "rounds"
 
 
 class Progress:
     """What one engine has reached through one API, over all runs."""
 
     def __init__(self, engine: str, api: str) -> None:
-        self.engine, self.api = engine, api
-        self.file = FOLDER / f"{engine}-{api}-{SEED}.json"
-        told = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
-        self.rounds: int = told.get("rounds", 0)
-        self.stuck: int = told.get("stuck", 0)
+        self.counts = Counts(f"rounds-{engine}-{api}", ROUNDS)
         self.finding = ""
 
     def note(self, reached: dict[str, Any]) -> None:
         """Keep it, also for the next run."""
-        self.rounds = reached["next_round"]
-        self.stuck = reached["stuck"]
         self.finding = reached["finding"]
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        told = {"rounds": self.rounds, "stuck": self.stuck, "finding": self.finding}
-        self.file.write_text(json.dumps(told), "utf-8")
+        done = reached["next_round"] - self.counts.done
+        self.counts.add(done, failures=int(bool(self.finding)), stuck=reached["stuck"])
 
     def __str__(self) -> str:
-        return f"{self.engine:9} {self.api:6} {self.rounds:>10,} {self.stuck:>18}"
+        return str(self.counts)
 
 
 @pytest.mark.timeout(0)
@@ -57,21 +49,21 @@ def test_rounds(disk_path: Path, time_s: float):
 
     with ThreadPoolExecutor(len(ENGINES)) as lines:
         reached = [one for both in lines.map(both_apis, ENGINES) for one in both]
-    print("engine    API        rounds    waits past bound", *reached, sep="\n")
+    print(*reached, sep="\n")
     findings = [f"{one}: {one.finding}" for one in reached if one.finding]
     assert not findings, "\n\n".join(findings)
 
 
 def _go_on(engine: str, api: str, folder: Path, time_s: float) -> Progress:
     progress, end_s = Progress(engine, api), time.monotonic() + time_s
-    while progress.rounds < ROUNDS and not progress.finding:
+    while progress.counts.left and not progress.finding:
         left_s = end_s - time.monotonic()
         if left_s <= 0:
             break
-        data = folder / f"{engine}-{api}-{progress.rounds}"
+        data = folder / f"{engine}-{api}-{progress.counts.done}"
         data.mkdir()
-        rounds = min(CHUNK_ROUNDS, ROUNDS - progress.rounds)
-        words = ("--seed", SEED, "--first", progress.rounds, "--rounds", rounds)
+        rounds = min(CHUNK_ROUNDS, progress.counts.left)
+        words = ("--seed", SEED, "--first", progress.counts.done, "--rounds", rounds)
         url = ENGINES[engine](data).url
         progress.note(run("campaign", url, api, *map(str, words), seconds=left_s))
     return progress
