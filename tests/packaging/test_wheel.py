@@ -24,10 +24,9 @@ HINTS = [
     ("chat", 2, "chat"),
     ("engines --provider docker", 0, "docker"),
 ]
-INTEGRATIONS = {
-    f"holdfast.integrations.{extra.replace('-', '_')}": extra
-    for extra in ("langchain", "langgraph", "llama-index", "openai-agents")
-}
+FRAMEWORKS = ("adk", "agent-framework", "langchain", "langgraph", "llama-index", "openai-agents",
+              "pydantic-ai")  # fmt: skip
+INTEGRATIONS = {f"holdfast.integrations.{extra.replace('-', '_')}": extra for extra in FRAMEWORKS}
 EACH = """
 import contextlib, io, json, sys
 import holdfast.doctor, holdfast.verify.check  # they load without any extra
