@@ -17,6 +17,7 @@ from holdfast.backends.redis.keys import Keys, slot_of
 from holdfast.backends.redis.statements import pack
 from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import engine as shared_engine
+from tests.waiting import wait_until
 
 APIS = [holdfast.connect, AsyncApi]
 StepRunner = Callable[..., Any]
@@ -107,6 +108,40 @@ def test_any_node_of_a_list_leads_to_the_cluster(cluster: Any):
     port, password = cluster.nodes[2].port, cluster.nodes[2].password
     with holdfast.connect(f"redis+cluster://:{password}@127.0.0.1:1,127.0.0.1:{port}") as store:
         assert store.append("s", say("x")).first == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_node_that_knows_a_part_of_the_slots_is_not_the_only_one_asked(
+    cluster: Any, api: StepRunner
+):
+    """A node may hear of another's slots last, and says that the cluster is well all the same."""
+    name = session_at(2)
+    slot = slot_of(Keys(b"default").session(name.encode())[0])
+    first = cluster.nodes[0]
+    said = []
+
+    def is_known() -> bool:
+        return any(start <= slot <= end for start, end, *_ in first.call("CLUSTER", "SLOTS"))
+
+    def answered() -> bool:
+        """Whether that node did not know the slot from before the store asked until after it."""
+        if is_known():
+            first.call("CLUSTER", "DELSLOTS", str(slot))
+        with api(cluster.url) as store:
+            said.append(texts(store.history(name)))
+        return not is_known()
+
+    with api(cluster.url) as store:
+        store.append(name, say("there"))
+    for node in cluster.nodes:
+        node.call("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    try:
+        wait_until(answered)
+        assert said == [["there"]] * len(said)
+    finally:
+        wait_until(is_known)
+        for node in cluster.nodes:
+            node.call("CONFIG", "SET", "cluster-require-full-coverage", "yes")
 
 
 @pytest.mark.parametrize("api", APIS)

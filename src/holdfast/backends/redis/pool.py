@@ -58,14 +58,15 @@ class Pool:
     def known_server(self, slot: int | None) -> Server | None:
         """Where that slot was last seen; without asking anybody."""
         if self.is_cluster:
-            return None if self._slots is None or slot is None else self._slots[slot]
+            slots = self._slots  # another thread may forget them at any moment
+            return None if slots is None or slot is None else slots[slot]
         return self._primary
 
     def server_of(self, slot: int | None) -> Steps[Server]:
         """The engine that serves a slot; asks for the way if it is not known."""
-        if self.known_server(slot) is None:
-            yield from self._find_way()
         found = self.known_server(slot)
+        if found is None:
+            found = yield from self._find_way(slot)
         if found is None:
             raise EngineUnreachable(
                 f"no node of the cluster serves slot {slot} now; nothing was written. Try again",
@@ -171,7 +172,8 @@ class Pool:
         if self.is_cluster:
             [slots] = yield from _ask(link, [(b"CLUSTER", b"SLOTS")])
             return max(
-                (len(to) for server, to in self._shards(slots) if server == link.server), default=0
+                (len(to) for _, server, to in self._shards(slots) if server == link.server),
+                default=0,
             )
         view = self._view  # another thread may forget it at any moment
         if view is None or time.monotonic() - view[0] > self._good_for_s(link):
@@ -233,15 +235,17 @@ class Pool:
                 backend=BACKEND,
             )
 
-    def _find_way(self) -> Steps[None]:
+    def _find_way(self, slot: int | None = None) -> Steps[Server | None]:
+        """Who serves that slot, as was found now: another thread may forget it again at once."""
         if self.is_cluster:
-            yield from self._find_slots()
-        elif self.address.service:
-            yield from self._find_primary()
-        else:
-            self._primary = self.address.seeds[0]
+            slots = yield from self._find_slots()
+            return None if slot is None else slots[slot]
+        if self.address.service:
+            return (yield from self._find_primary())
+        self._primary = self.address.seeds[0]
+        return self._primary
 
-    def _find_primary(self) -> Steps[None]:
+    def _find_primary(self) -> Steps[Server]:
         """Of what sentinels say, the newest: one that is cut off from the others may not know it."""
         name = self.address.service.encode()
         questions = [(b"SENTINEL", b"MASTER", name), (b"SENTINEL", b"REPLICAS", name)]
@@ -271,42 +275,42 @@ class Pool:
         # The most cautious count: a replica that one of them still counts on may be chosen.
         replicas = max(count for at, _, count in views if at == epoch)
         self._primary, self._view = primary, (time.monotonic(), primary, replicas)
+        return primary
 
-    def _find_slots(self) -> Steps[None]:
-        known = [server for server in self._idle if server not in self.address.seeds]
-        answer = yield from self._ask_any((*self.address.seeds, *known), (b"CLUSTER", b"SLOTS"))
+    def _find_slots(self) -> Steps[list[Server | None]]:
+        """Where each slot is. A node may know a part of that, so others are asked for the rest."""
         slots: list[Server | None] = [None] * SLOTS
-        for (first, last, *_), (server, replicas) in zip(
-            answer or (), self._shards(answer or ()), strict=True
-        ):
-            self.may_promote |= bool(replicas)
-            slots[first : last + 1] = [server] * (last + 1 - first)
-        self._slots = slots
-
-    def _shards(self, answer: Any) -> Iterator[tuple[Server, Sequence[Any]]]:
-        """Of each range of slots the primary, and its replicas that have not failed."""
-        for _, _, (host, port, *_), *replicas in answer if isinstance(answer, list) else ():
-            yield Server(host.decode() or self.address.seeds[0].host, int(port)), replicas
-
-    def _ask_any(self, servers: Sequence[Server], words: Sequence[bytes]) -> Steps[Any]:
-        """The first usable answer; if nobody has one, the last error."""
+        todo = list(dict.fromkeys((*self.address.seeds, *self._idle)))
         failed: HoldfastError | None = None
-        answer: Any = None
-        for server in servers:
+        for asked in todo:
             try:
-                link = yield Open(server)
-                [answer] = yield from _ask(link, [words])
+                link = yield Open(asked)
+                [answer] = yield from _ask(link, [(b"CLUSTER", b"SLOTS")])
                 yield Shut(link)
             except HoldfastError as error:
                 failed = error
                 continue
             if isinstance(answer, Exception):
                 failed = mapped(answer, "connect", writes=False)
-            elif answer:
-                return answer
-        if failed is not None:
+                continue
+            for shard, server, replicas in self._shards(answer):
+                self.may_promote |= bool(replicas)
+                for slot in shard:
+                    slots[slot] = slots[slot] or server
+                if server not in todo:
+                    todo.append(server)
+            if None not in slots:
+                break
+        if failed is not None and not any(slots):
             raise failed
-        return answer
+        self._slots = slots
+        return slots
+
+    def _shards(self, answer: Any) -> Iterator[tuple[range, Server, Sequence[Any]]]:
+        """Of each range of slots the primary, and its replicas that have not failed."""
+        for first, last, (host, port, *_), *replicas in answer if isinstance(answer, list) else ():
+            server = Server(host.decode() or self.address.seeds[0].host, int(port))
+            yield range(first, last + 1), server, replicas
 
 
 def _packed(words: Sequence[bytes]) -> bytes:

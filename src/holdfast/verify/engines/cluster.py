@@ -108,10 +108,9 @@ class RedisCluster(Block):
             self.nodes[0].call("CLUSTER", "MEET", HOST, str(node.port))
 
     def _is_ok(self) -> bool:
-        return all(
-            f"cluster_known_nodes:{NODES}" in words and "cluster_state:ok" in words
-            for words in (node.call("CLUSTER", "INFO").split() for node in self.nodes)
-        )
+        """Each node knows the others and their slots: `ok` alone may be said of a part of them."""
+        wanted = {f"cluster_known_nodes:{NODES}", f"cluster_slots_ok:{SLOTS}", "cluster_state:ok"}
+        return all(wanted <= set(node.call("CLUSTER", "INFO").split()) for node in self.nodes)
 
 
 def _together(fault: str, seen: list[Evidence]) -> Evidence:
