@@ -16,7 +16,7 @@ from tests.plugins import WITHOUT_OTHERS
 from tests.torture.counts import Counts
 
 ROOT = Path(__file__).parents[2]
-SOUND = {"sqlite": "stores:sound", "redis": "stores:sound_redis"}
+SOUND = {"sqlite": "stores:sound", "redis": "redis_stores:sound_redis"}
 TWINS = {
     "stores:lost_update": "sqlite",
     "stores:torn_batch": "sqlite",
@@ -27,9 +27,9 @@ TWINS = {
     "stores:forgets_by_prefix": "sqlite",
     "stores:oldest_first": "sqlite",
     "content_stores:truncates": "sqlite",
-    "stores:swallows": "redis",
-    "stores:never_reconnects": "redis",
-    "stores:hides_all": "redis",
+    "redis_stores:swallows": "redis",
+    "redis_stores:never_reconnects": "redis",
+    "redis_stores:hides_all": "redis",
 }
 TIMES = 5
 COMMAND_S = 600

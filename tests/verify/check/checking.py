@@ -10,6 +10,7 @@ from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult
 
 STORES = "tests.verify.check.stores"
+REDIS_STORES = "tests.verify.check.redis_stores"
 
 
 class Notes:
@@ -27,7 +28,8 @@ class Notes:
 
 
 def run(name: str, engine: str | None = "sqlite", **asked: Any) -> CheckResult:
-    target = f"{STORES}:{name}" if engine and ":" not in name else name
+    stores = REDIS_STORES if engine == "redis" else STORES
+    target = f"{stores}:{name}" if engine and ":" not in name else name
     return check(CheckOptions(target=target, engine=engine, **asked), Notes())
 
 

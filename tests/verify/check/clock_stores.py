@@ -15,7 +15,8 @@ import psycopg
 
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.engines import Engine
-from tests.verify.check.stores import Sound, SoundRedis
+from tests.verify.check.redis_stores import SoundRedis
+from tests.verify.check.stores import Sound
 
 WEEK_S = 7 * 24 * 3600
 FIVE_MINUTES_S = 5 * 60

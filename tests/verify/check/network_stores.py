@@ -16,7 +16,8 @@ from redis.retry import Retry
 
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.engines import Engine
-from tests.verify.check.stores import KEEPS, SoundRedis, Turns
+from tests.verify.check.redis_stores import SoundRedis
+from tests.verify.check.stores import KEEPS, Turns
 
 Turn = dict[str, Any]
 KEYLESS = Claims(

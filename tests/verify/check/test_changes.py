@@ -15,14 +15,14 @@ from holdfast.verify.engines.binaries import choose_binary
 from holdfast.verify.judge import Verdict
 from holdfast.verify.records import VersionZero, _records_of
 from holdfast.verify.scenarios.change import versions_around
-from tests.verify.check.checking import STORES, Notes, run, tell
+from tests.verify.check.checking import REDIS_STORES, Notes, run, tell
 
 FAITHFUL: dict[str, Any] = {"promises": ("faithful",), "faults": ("none",), "seed": 5, "time_s": 10}
 
 
 def test_a_policy_that_is_changed_at_a_restart_and_loses_is_told_with_its_cause():
     options = CheckOptions(
-        target=f"{STORES}:sound_redis", engine="redis", config="rdb-only", seed=3,
+        target=f"{REDIS_STORES}:sound_redis", engine="redis", config="rdb-only", seed=3,
         promises=("durable",), faults=("restart",), time_s=10,
     )  # fmt: skip
     notes = Notes()

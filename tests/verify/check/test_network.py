@@ -88,7 +88,7 @@ def test_a_store_that_is_stuck_after_one_outage_leaves_the_time_to_the_others(
 ):
     """That it does not come back is known after the first: no later scenario waits as long."""
     monkeypatch.setattr("holdfast.verify.check.SCENARIOS", (KillEngine(), NetworkCut()))
-    store = "tests.verify.check.stores:never_reconnects"
+    store = "tests.verify.check.redis_stores:never_reconnects"
     result = run(store, engine="redis", seed=1, time_s=5, promises=("loud",))
     assert "does not work again by itself" in result.promises["loud"].because, tell(result)
     said = result.promises["loud"].evidence["scenarios"]

@@ -6,7 +6,8 @@ from typing import Any
 
 from holdfast.verify import Target
 from holdfast.verify.engines import Engine
-from tests.verify.check.stores import KEEPS, SoundRedis
+from tests.verify.check.redis_stores import SoundRedis
+from tests.verify.check.stores import KEEPS
 
 SCRIPT = "<script>document.title='owned'</script>"
 IMAGE = '<img src="http://127.0.0.1:9/x" onerror="document.title=\'owned\'">'
