@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import holdfast
 from holdfast.errors import VerifyError
 from holdfast.linux import is_gone
 from holdfast.verify.engines import Pausable, start_engine
@@ -27,6 +28,7 @@ from holdfast.verify.workload import client_pool, client_process
 from holdfast.verify.workload.client_pool import Bounds, ClientPool
 from holdfast.verify.workload.fork_server import Forked, open_fork_server
 from holdfast.verify.workload.plan import Shape, Step
+from tests.waiting import wait_until
 
 BOUNDS = Bounds(open_s=60, operation_s=30, recover_s=60)
 
@@ -98,6 +100,20 @@ def test_clients_wait_until_they_are_let_go(clients: ClientPool):
     assert not clients.trouble
     assert all(client.events[-1]["type"] == "done" for client in started)
     assert not clients.in_flight()
+
+
+def test_what_was_done_before_and_not_read_yet_does_not_count_as_tried(clients: ClientPool):
+    """A cut that ends at once, on a busy machine, would have asked nothing of the store."""
+    done = [Step("append", "s", (str(number),)) for number in range(9)]
+    (client,) = clients.start(scripts=[[*done, Step("wait"), *done]])
+    client.go()
+    assert clients.spec.engine is not None
+    with holdfast.connect(clients.spec.engine.url) as store:
+        wait_until(lambda: len(store.history("s")) == len(done))
+    assert client.ended == 0
+    assert not clients.until_tried([client], 5, within_s=0.1)
+    client.go()
+    assert clients.until_tried([client], 5, within_s=60)
 
 
 def test_the_operations_of_a_killed_client_are_closed_when_it_is_gone(

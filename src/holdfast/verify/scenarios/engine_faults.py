@@ -154,11 +154,8 @@ class KillEngine(EngineFault):
         began_ns = time.monotonic_ns()
         clients.watch(0)
         in_flight = len(clients.in_flight())
-        tried = {client.name: client.ended + TRIES_MIN for client in clients.processes}
         # Long enough for every client to write and to read, were it not for those that wait.
-        clients.until(
-            lambda: all(c.ended >= tried[c.name] for c in clients.processes), within_s=AWAY_S
-        )
+        clients.until_tried(clients.processes, TRIES_MIN, within_s=AWAY_S)
         clients.until(met)
         ended_ns = time.monotonic_ns()
         engine.start()
@@ -261,8 +258,7 @@ class NetworkCut(Scenario):
         proxy.refuse()
         evidence = proxy.cut()
         began_ns = time.monotonic_ns()
-        tried = {client.name: client.ended + TRIES_MIN for client in working}
-        clients.until(lambda: all(c.ended >= tried[c.name] for c in working), within_s=AWAY_S)
+        clients.until_tried(working, TRIES_MIN, within_s=AWAY_S)
         ended_ns = time.monotonic_ns()
         proxy.heal()
         context.landed(self.fault, evidence.seen, in_flight=int(evidence.facts["in_flight"]))

@@ -198,6 +198,14 @@ class ClientPool(Block):
         over = self.until(lambda: self.acknowledged() >= wanted or not self._working())
         return over and self.acknowledged() >= wanted
 
+    def until_tried(self, clients: Sequence[ClientProcess], count: int, within_s: float) -> bool:
+        """Until each of these has done so many operations more, from now on."""
+        self.watch(0)  # what they did before and nobody has read yet does not count
+        wanted = {client.name: client.ended + count for client in clients}
+        return self.until(
+            lambda: all(c.ended >= wanted[c.name] for c in clients), within_s=within_s
+        )
+
     def acknowledged(self) -> int:
         """Appends acknowledged so far, by all."""
         return sum(client.acknowledged for client in self.processes)
