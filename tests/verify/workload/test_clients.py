@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import holdfast
+from holdfast import Durability
 from holdfast.errors import VerifyError
 from holdfast.linux import is_gone
 from holdfast.verify.engines import Pausable, start_engine
@@ -108,7 +109,7 @@ def test_what_was_done_before_and_not_read_yet_does_not_count_as_tried(clients: 
     (client,) = clients.start(scripts=[[*done, Step("wait"), *done]])
     client.go()
     assert clients.spec.engine is not None
-    with holdfast.connect(clients.spec.engine.url) as store:
+    with holdfast.connect(clients.spec.engine.url, require=Durability.PROCESS) as store:
         wait_until(lambda: len(store.history("s")) == len(done))
     assert client.ended == 0
     assert not clients.until_tried([client], 5, within_s=0.1)
