@@ -163,10 +163,7 @@ class Forget(Command[Removed]):
 
 @dataclass(slots=True)
 class Clean(Command[Removed]):
-    """Take copies of what was erased before out of the engine's files, in bounded time.
-
-    The reply says where some are left. A failure says nothing about the erasing.
-    """
+    """Take copies of what was erased out of the engine's files; the reply says where some are left."""
 
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True

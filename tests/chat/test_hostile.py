@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio.to_thread
 import httpx
 import pytest
 import uvicorn
@@ -280,6 +281,34 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, m
     found = asyncio.run(work())
     assert found.startswith(b"HTTP/1.1 408")
     assert b"nothing was done" in found
+
+
+def test_no_request_waits_for_a_thread_that_others_have(tmp_path):
+    """All requests stand in one line for 40 of them: eight addresses held everybody up for 19 s."""
+
+    async def work() -> list[int]:
+        link = Link(
+            ChatOptions(SecretUrl(f"sqlite:///{tmp_path}/m.db"), "chat", holdfast.Durability.DISK)
+        )
+        app = build(link, Companion(), Setting(Access(None), None))
+        threads = anyio.to_thread.current_default_thread_limiter()
+        for _ in range(int(threads.available_tokens)):
+            threads.acquire_on_behalf_of_nowait(object())
+        transport, cookies = httpx.ASGITransport(app), {"holdfast_person": new_token()}
+        async with (
+            asyncio.timeout(20),
+            httpx.AsyncClient(transport=transport, base_url="http://x", cookies=cookies) as http,
+        ):
+            sent = {"text": "I have a cat", "key": KEY}
+            answers = [
+                await http.get("/"),
+                await http.get("/api/status"),
+                await http.post("/api/conversations/conversation-1/messages", json=sent),
+            ]
+        await link.close()
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(work()) == [200, 200, 200]
 
 
 def test_a_load_that_takes_too_long_is_ended_and_can_go_on(tmp_path, monkeypatch):
