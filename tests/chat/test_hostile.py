@@ -38,6 +38,7 @@ from tests.chat.people import Client, command
 from tests.waiting import wait_until
 
 KEY = "key-0000-0000-0001"
+TOKEN = "t" * 20
 
 
 @pytest.mark.parametrize("text", [" ", "\t ", " a", ", ", "and ", " and", "a.b ", "!? "])
@@ -155,9 +156,9 @@ def test_people_with_ipv4_are_not_one_where_the_service_listens_on_ipv6():
     assert first == address_of({"client": ("192.0.2.1", 9)})
 
 
-def opened(port: int, words: bytes = b"") -> socket.socket:
+def opened(port: int, words: bytes = b"", source: str = HOSTILE) -> socket.socket:
     """A connection of somebody who means harm."""
-    link = socket.create_connection(("127.0.0.1", port), 10, source_address=(HOSTILE, 0))
+    link = socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
     with contextlib.suppress(OSError):  # the service hung up already
         link.sendall(words)
     return link
@@ -200,6 +201,35 @@ def test_one_address_does_not_take_every_connection(serve):
         wait_until(lambda: sum(map(is_ended, links)) >= 20)
         assert httpx.get(service.url, timeout=10).status_code == 200, "others come in"
     wait_until(lambda: comes_in(port))  # it too, when its others are closed
+
+
+def test_one_who_does_not_come_by_the_proxy_is_counted_and_the_proxy_is_not(serve):
+    """Everybody behind it comes from its address. Around it there would be no bound at all."""
+    # Both families on one socket: there 127.0.0.9 is ::ffff:127.0.0.9.
+    service = serve("--host", "::", "--token", TOKEN, "--proxy", "127.0.0.9", "--rate", "2")
+    port = urlsplit(service.url).port or 0
+    many = bounds.CONNECTIONS_PER_ADDRESS_MAX + 20
+
+    def answered(source: str) -> int:
+        """How many of many connections get an answer that are open at the same time."""
+        found = 0
+        with contextlib.ExitStack() as stack:
+            ask = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            links = [stack.enter_context(opened(port, ask, source)) for _ in range(many)]
+            for link in links:
+                link.settimeout(30)
+                with contextlib.suppress(ConnectionError):
+                    link.sendall(b"\r\n")
+                    found += link.recv(12) == b"HTTP/1.1 200"
+        return found
+
+    assert answered("127.0.0.9") == many
+    assert answered(HOSTILE) <= bounds.CONNECTIONS_PER_ADDRESS_MAX
+    with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.9"), timeout=10) as http:
+        for at in range(2 * bounds.SIGN_IN_BURST):  # each from another address, as the proxy says
+            said = {"X-Forwarded-For": f"192.0.2.{at}"}
+            guess = http.post(f"{service.url}/api/sign-in", json={"token": "x" * 20}, headers=said)
+            assert guess.status_code == 401
 
 
 @contextlib.asynccontextmanager
