@@ -16,6 +16,7 @@ import anyio.to_thread
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 import holdfast
@@ -484,6 +485,35 @@ def test_nonsense_after_an_answer_has_begun_gets_no_other_one(serve):
             while link.recv(65_536):
                 pass
     assert "Traceback" not in service.log(1000)
+
+
+def test_an_answer_that_comes_after_its_request_was_called_nonsense_is_not_sent(monkeypatch):
+    """It was a traceback, where both came in the same turn of the loop."""
+    errors: list[Exception] = []
+    ready, refuse = asyncio.Event(), H11Protocol.send_400_response
+
+    def answered_just_then(connection: H11Protocol, msg: str) -> None:
+        ready.set()
+        refuse(connection, msg)
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await ready.wait()
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        except Exception as error:  # noqa: BLE001 - none is right
+            errors.append(error)
+
+    async def work() -> bytes:
+        async with asyncio.timeout(20), served(app) as (reader, writer):
+            head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"1\r\nx\r\n" + b"nonsense\r\n")
+            return await reader.read()
+
+    monkeypatch.setattr(H11Protocol, "send_400_response", answered_just_then)
+    assert asyncio.run(work()).count(b"HTTP/1.1 400") == 1
+    assert not errors
 
 
 def test_a_pace_is_a_burst_then_so_many_a_second_and_ends_waiting():

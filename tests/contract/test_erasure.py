@@ -8,7 +8,7 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 import psycopg
@@ -311,18 +311,18 @@ def test_a_server_that_ended_in_its_rewrite_has_not_done_it(monkeypatch: pytest.
         holdfast.connect(engine.url) as store,
     ):
         texts = filled(store)
-        begin = cleaning._begin
+        begin, server = cleaning._begin, cast("Any", engine)
 
         def ended_then(ask: Any, words: Any) -> Any:
             began = yield from begin(ask, words)
-            engine.kill()
-            engine.restart()
+            server.kill()
+            server.restart()
             return began
 
-        engine.call("CONFIG", "SET", "rdb-key-save-delay", "1000000")  # so that it is under way
+        server.call("CONFIG", "SET", "rdb-key-save-delay", "1000000")  # so that it is under way
         monkeypatch.setattr(cleaning, "_begin", ended_then)
         left = store.forget("s", now=True).left
-        data = b"".join(file.read_bytes() for file in engine.data_dir.rglob("*.aof"))
+        data = b"".join(file.read_bytes() for file in server.data_dir.rglob("*.aof"))
         assert any(text.encode() in data for text in texts), "the rewrite was done"
         assert ["BGREWRITEAOF" in place for place in left] == [True]
 

@@ -86,8 +86,12 @@ class Listening(socket.socket):
             for _ in range(bounds.REFUSED_AT_ONCE):
                 found, client = super().accept()
                 address = _address(client[0])
-                is_proxy = self.addresses is None or client[0] in self.addresses.proxies
-                if is_proxy or not self.addresses.refuses(address, self.coming[address]):
+                known = self.addresses
+                if (
+                    known is None
+                    or client[0] in known.proxies
+                    or not known.refuses(address, self.coming[address])
+                ):
                     self.coming[address] += 1
                     return found, client
                 found.close()
@@ -160,8 +164,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.flow = Flow(transport)
         self._look_later()
-        host, *rest = self.client or ("",)
-        self.client = (str(parsed_host(host) or host), *rest)  # as uvicorn compares it with proxies
+        host, port = self.client or ("", 0)
+        self.client = (str(parsed_host(host) or host), port)  # as uvicorn compares it with proxies
         if self.addresses is not None and host in self.addresses.proxies:
             self.addresses = None
         if self.addresses is None:
@@ -213,9 +217,12 @@ class Connection(H11Protocol):
         return self.addresses.pace.spent(self.address, took_s * bounds.PACE_COST)
 
     def send_400_response(self, msg: str) -> None:
-        """Nonsense after an answer has begun gets no other one."""
+        """Nonsense after an answer has begun gets no other one, and no answer comes after this one."""
         if self.conn.our_state in _UNANSWERED:
             super().send_400_response(msg)
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
         else:
             self.transport.close()
 
