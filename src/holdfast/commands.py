@@ -7,7 +7,6 @@ Nobody changes a command or a reply; they are not frozen because each append mak
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
@@ -129,17 +128,6 @@ class Removed:
     left: tuple[str, ...] = ()
 
 
-class Cleaning(enum.Enum):
-    """What a forget does to the engine's files before it returns, besides erasing."""
-
-    LATER = enum.auto()
-    """What costs nothing; the engine does the rest in its own time."""
-    NOW = enum.auto()
-    """What the engine can do at once while others work, in bounded time."""
-    FULL = enum.auto()
-    """Also what keeps others out meanwhile."""
-
-
 @dataclass(slots=True)
 class Derive(Command[Written]):
     """Add a record to the summaries of a session, made from its messages up to `source`.
@@ -167,9 +155,20 @@ class Forget(Command[Removed]):
     operation: ClassVar[str] = "forget"
     writes: ClassVar[bool] = True
     session: bytes
-    cleaning: Cleaning = Cleaning.LATER
+    hide: bool = False
+    """Leave a digest in the place of its name (holdfast.tombstones)."""
     lasts: tuple[int, int] | None = None
     """`Conflict` unless these are the last numbers of the session and of its memories."""
+
+
+@dataclass(slots=True)
+class Clean(Command[Removed]):
+    """Take copies of what was erased out of the engine's files; the reply says where some are left."""
+
+    operation: ClassVar[str] = "forget"
+    writes: ClassVar[bool] = True
+    full: bool = False
+    """Also in ways that keep others out meanwhile."""
 
 
 @dataclass(slots=True)

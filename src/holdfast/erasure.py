@@ -8,8 +8,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, overload
 
 from holdfast import limits, operations
-from holdfast.commands import MEMORIES, Facts, Forget, Names, Removed, StatSession, sublogs_of
-from holdfast.errors import Conflict, UsageError
+from holdfast.commands import (
+    MEMORIES,
+    Clean,
+    Facts,
+    Forget,
+    Names,
+    Removed,
+    StatSession,
+    sublogs_of,
+)
+from holdfast.errors import Conflict, HoldfastError, UsageError
 from holdfast.model import Erased, Forgotten, SessionState
 from holdfast.runner import Index, Steps
 
@@ -66,7 +75,7 @@ class Forgetting:
         they were. A plain append later begins a new session, with nothing of the old in it.
         What was remembered in this scope, summaries and vectors go with it.
 
-        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` cleans
+        Files of the engine may hold copies for longer: `Erased.left` says which. `now=True` then cleans
         them as far as the engine can while others work, in bounded time; `now="full"` also in
         ways that keep others waiting (PostgreSQL: `VACUUM FULL`). Both leave a digest in the place
         of the id, by which the session is known to be forgotten (not on Redis Cluster).
@@ -75,7 +84,8 @@ class Forgetting:
         of them to which nothing was written for `older_than` (a timedelta, seconds, or a datetime to
         name the instant), by the engine's clock. Each is erased by itself, so that a kill leaves each
         erased or not, and the same call goes on. `progress` is called with the receipt so far, after
-        each page. One that is written to meanwhile is not too old, and stays.
+        each page. One that is written to meanwhile is not too old, and stays. With `now` the files are
+        cleaned once, at the end, also of what was forgotten before and not cleaned.
         """
         self._check_open()
         return self._run(
@@ -135,8 +145,11 @@ def _forget(
         raise UsageError("forget takes a session, or prefix or older_than; nothing was sent")
     if session is not None:
         removed = yield from _one(operations.forget(session, now), apart=apart)
+        if now and removed.left:
+            removed.left = yield from _cleaned(now, removed.left, apart=apart)
         return operations.erased(session, removed)
-    command = Forget(b"", operations.check_cleaning(now))
+    operations.check_now(now)
+    command = Forget(b"", hide=bool(now))
     begin = operations.text_bytes(prefix or "", "prefix", limits.SESSION_BYTES_MAX)
     _check_age(older_than)
     erased: list[str] = []  # a receipt is made of them once a page: it has all of their names
@@ -153,7 +166,23 @@ def _forget(
             total = _sum(total, page)
             if progress is not None:
                 progress(replace(total, sessions=tuple(erased)))
+    if now:  # once for all, and for what a call before this one erased and did not come to clean
+        left = yield from _cleaned(now, total.left, apart=apart and bool(erased))
+        total = replace(total, left=left)
     return replace(total, sessions=tuple(erased))
+
+
+def _cleaned(now: Now, left: tuple[str, ...], *, apart: bool) -> Steps[tuple[str, ...]]:
+    """Where copies are left after the files were cleaned. Nothing here may become an error of the forget."""
+    try:
+        removed: Removed = yield Clean(full=now == "full")
+    except HoldfastError:
+        return left
+    if apart:
+        from holdfast.recall.memory_operations import IN_THE_INDEX  # noqa: PLC0415 - as below
+
+        return (*removed.left, IN_THE_INDEX)
+    return removed.left
 
 
 def _one(command: Forget, *, apart: bool) -> Steps[Removed]:
@@ -174,9 +203,12 @@ def _next(
     if sublog and log.state is not SessionState.NEVER:
         return receipt  # it had its turn
     there = [facts for facts in (log, beside) if facts.state not in GONE]
-    if not there:
-        return replace(receipt, before=receipt.before + 1)
-    if older_than is not None:
+    before = replace(receipt, before=receipt.before + 1)
+    if not there and not command.hide:
+        return before
+    if not there:  # an earlier one left its name
+        command = replace(command, lasts=(log.last, beside.last))
+    elif older_than is not None:
         if not all(facts.written_ms for facts in there):
             return replace(receipt, unknown=receipt.unknown + 1)
         newest_ms = max(facts.written_ms for facts in there) + 1  # that millisecond had begun
@@ -189,7 +221,7 @@ def _next(
         return replace(receipt, kept=receipt.kept + 1)
     [name] = operations.texts([command.session])
     one = Forgotten((), removed.messages, removed.memories, removed.bytes, left=removed.left)
-    return replace(_sum(receipt, one), sessions=(*receipt.sessions, name))
+    return replace(_sum(receipt, one), sessions=(*receipt.sessions, name)) if there else before
 
 
 def _sum(receipt: Forgotten, more: Forgotten) -> Forgotten:

@@ -16,7 +16,6 @@ from holdfast.commands import (
     TTL_KEEP,
     TTL_NEVER,
     Append,
-    Cleaning,
     Facts,
     Forget,
     ImportSession,
@@ -130,15 +129,14 @@ def _decoded(rows: Rows) -> tuple[tuple[Message, ...], tuple[DamagedRecord, ...]
 
 def forget(session: str, now: object) -> Forget:
     """Of `Store.forget`."""
-    return Forget(session_bytes(session), check_cleaning(now))
+    check_now(now)
+    return Forget(session_bytes(session), hide=bool(now))
 
 
-def check_cleaning(now: object) -> Cleaning:
-    """What a forget does to the files before it returns."""
-    cleaning = {False: Cleaning.LATER, True: Cleaning.NOW, "full": Cleaning.FULL}
+def check_now(now: object) -> None:
+    """Refuse what says nothing about the files."""
     if not isinstance(now, bool) and now != "full":
         raise UsageError(f'now must be True, False or "full", not {now!r}; nothing was sent')
-    return cleaning[now]
 
 
 def erased(session: str, removed: Removed) -> Erased:

@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio.to_thread
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 import holdfast
@@ -37,6 +39,7 @@ from tests.chat.people import Client, command
 from tests.waiting import wait_until
 
 KEY = "key-0000-0000-0001"
+TOKEN = "t" * 20
 
 
 @pytest.mark.parametrize("text", [" ", "\t ", " a", ", ", "and ", " and", "a.b ", "!? "])
@@ -154,9 +157,9 @@ def test_people_with_ipv4_are_not_one_where_the_service_listens_on_ipv6():
     assert first == address_of({"client": ("192.0.2.1", 9)})
 
 
-def opened(port: int, words: bytes = b"") -> socket.socket:
+def opened(port: int, words: bytes = b"", source: str = HOSTILE) -> socket.socket:
     """A connection of somebody who means harm."""
-    link = socket.create_connection(("127.0.0.1", port), 10, source_address=(HOSTILE, 0))
+    link = socket.create_connection(("127.0.0.1", port), 10, source_address=(source, 0))
     with contextlib.suppress(OSError):  # the service hung up already
         link.sendall(words)
     return link
@@ -199,6 +202,35 @@ def test_one_address_does_not_take_every_connection(serve):
         wait_until(lambda: sum(map(is_ended, links)) >= 20)
         assert httpx.get(service.url, timeout=10).status_code == 200, "others come in"
     wait_until(lambda: comes_in(port))  # it too, when its others are closed
+
+
+def test_one_who_does_not_come_by_the_proxy_is_counted_and_the_proxy_is_not(serve):
+    """Everybody behind it comes from its address. Around it there would be no bound at all."""
+    # Both families on one socket: there 127.0.0.9 is ::ffff:127.0.0.9.
+    service = serve("--host", "::", "--token", TOKEN, "--proxy", "127.0.0.9", "--rate", "2")
+    port = urlsplit(service.url).port or 0
+    many = bounds.CONNECTIONS_PER_ADDRESS_MAX + 20
+
+    def answered(source: str) -> int:
+        """How many of many connections get an answer that are open at the same time."""
+        found = 0
+        with contextlib.ExitStack() as stack:
+            ask = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            links = [stack.enter_context(opened(port, ask, source)) for _ in range(many)]
+            for link in links:
+                link.settimeout(30)
+                with contextlib.suppress(ConnectionError):
+                    link.sendall(b"\r\n")
+                    found += link.recv(12) == b"HTTP/1.1 200"
+        return found
+
+    assert answered("127.0.0.9") == many
+    assert answered(HOSTILE) <= bounds.CONNECTIONS_PER_ADDRESS_MAX
+    with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.9"), timeout=10) as http:
+        for at in range(2 * bounds.SIGN_IN_BURST):  # each from another address, as the proxy says
+            said = {"X-Forwarded-For": f"192.0.2.{at}"}
+            guess = http.post(f"{service.url}/api/sign-in", json={"token": "x" * 20}, headers=said)
+            assert guess.status_code == 401
 
 
 @contextlib.asynccontextmanager
@@ -280,6 +312,34 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(path: str, tmp_path, m
     found = asyncio.run(work())
     assert found.startswith(b"HTTP/1.1 408")
     assert b"nothing was done" in found
+
+
+def test_no_request_waits_for_a_thread_that_others_have(tmp_path):
+    """All requests stand in one line for 40 of them: eight addresses held everybody up for 19 s."""
+
+    async def work() -> list[int]:
+        link = Link(
+            ChatOptions(SecretUrl(f"sqlite:///{tmp_path}/m.db"), "chat", holdfast.Durability.DISK)
+        )
+        app = build(link, Companion(), Setting(Access(None), None))
+        threads = anyio.to_thread.current_default_thread_limiter()
+        for _ in range(int(threads.available_tokens)):
+            threads.acquire_on_behalf_of_nowait(object())
+        transport, cookies = httpx.ASGITransport(app), {"holdfast_person": new_token()}
+        async with (
+            asyncio.timeout(20),
+            httpx.AsyncClient(transport=transport, base_url="http://x", cookies=cookies) as http,
+        ):
+            sent = {"text": "I have a cat", "key": KEY}
+            answers = [
+                await http.get("/"),
+                await http.get("/api/status"),
+                await http.post("/api/conversations/conversation-1/messages", json=sent),
+            ]
+        await link.close()
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(work()) == [200, 200, 200]
 
 
 def test_a_load_that_takes_too_long_is_ended_and_can_go_on(tmp_path, monkeypatch):
@@ -425,6 +485,35 @@ def test_nonsense_after_an_answer_has_begun_gets_no_other_one(serve):
             while link.recv(65_536):
                 pass
     assert "Traceback" not in service.log(1000)
+
+
+def test_an_answer_that_comes_after_its_request_was_called_nonsense_is_not_sent(monkeypatch):
+    """It was a traceback, where both came in the same turn of the loop."""
+    errors: list[Exception] = []
+    ready, refuse = asyncio.Event(), H11Protocol.send_400_response
+
+    def answered_just_then(connection: H11Protocol, msg: str) -> None:
+        ready.set()
+        refuse(connection, msg)
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await ready.wait()
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        except Exception as error:  # noqa: BLE001 - none is right
+            errors.append(error)
+
+    async def work() -> bytes:
+        async with asyncio.timeout(20), served(app) as (reader, writer):
+            head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head + b"1\r\nx\r\n" + b"nonsense\r\n")
+            return await reader.read()
+
+    monkeypatch.setattr(H11Protocol, "send_400_response", answered_just_then)
+    assert asyncio.run(work()).count(b"HTTP/1.1 400") == 1
+    assert not errors
 
 
 def test_a_pace_is_a_burst_then_so_many_a_second_and_ends_waiting():

@@ -8,7 +8,7 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 import psycopg
@@ -18,6 +18,7 @@ import holdfast
 from holdfast import SessionState, UsageError
 from holdfast.backends.postgres.statements import Statement, Statements
 from holdfast.backends.redis import cleaning
+from holdfast.backends.redis.command_steps import Engine
 from holdfast.verify.engines import start_engine
 from tests.contract.harness import AnyStore, Opener, SqliteHarness, say
 from tests.contract.harness_postgres import PostgresHarness
@@ -146,6 +147,27 @@ def test_what_never_was_leaves_nothing(store: AnyStore):
         store.forget("s", now="soon")  # type: ignore[call-overload]
 
 
+def test_many_that_were_forgotten_before_are_cleaned_by_now_too(disk: Disk, store: AnyStore):
+    """A plain forget came before, or the same call was killed before it had cleaned anything."""
+    texts, names = secrets(2), [f"anna-{os.urandom(16).hex()}" for _ in range(2)]
+    is_postgres = isinstance(disk.harness, PostgresHarness)
+    is_sqlite = isinstance(disk.harness, SqliteHarness)
+    with contextlib.closing(reader_of(disk)) if is_sqlite else contextlib.nullcontext():
+        for name, text in zip(names, texts, strict=True):
+            store.append(name, say(text), key="first")
+        assert store.forget(prefix=names[0]).left
+        assert store.forget(names[1], now=True).left or not is_postgres
+    cleaned = store.forget(prefix="anna-", now=True)
+    assert (cleaned.sessions, cleaned.before) == ((), 1)
+    assert store.append(names[0], say(texts[0]), key="first").repeated
+    assert not any(name in line for name in names for line in store.export())
+    if is_postgres:
+        assert len(cleaned.left) == 2
+    else:
+        assert cleaned.left == ()
+        wait_until(lambda: not disk.holding([*texts, *names]))
+
+
 # SQLite: one file, and the -wal file beside it.
 
 
@@ -269,6 +291,67 @@ def test_many_that_clean_at_once_all_do(disk_path: Path):
 
         with ThreadPoolExecutor(count) as threads:
             assert list(threads.map(forget, range(count))) == [()] * count
+
+
+def test_many_are_cleaned_together(disk_path: Path):
+    """A rewrite for each would take as many times as long."""
+    harness = RedisHarness(disk_path)
+    with holdfast.connect(harness.url) as store:
+        for number in range(5):
+            store.append(f"p/{number}", say("x"))
+        before = int(harness.engine.info("persistence")["aof_rewrites"])
+        assert len(store.forget(prefix="p/", now=True).sessions) == 5
+        assert int(harness.engine.info("persistence")["aof_rewrites"]) == before + 1
+
+
+def test_a_server_that_ended_in_its_rewrite_has_not_done_it(monkeypatch: pytest.MonkeyPatch):
+    """Once it is back it says that its last rewrite was well: there was none since it began."""
+    with (
+        start_engine("redis", config="aof-always") as engine,
+        holdfast.connect(engine.url) as store,
+    ):
+        texts = filled(store)
+        begin, server = cleaning._begin, cast("Any", engine)
+
+        def ended_then(ask: Any, words: Any) -> Any:
+            began = yield from begin(ask, words)
+            server.kill()
+            server.restart()
+            return began
+
+        server.call("CONFIG", "SET", "rdb-key-save-delay", "1000000")  # so that it is under way
+        monkeypatch.setattr(cleaning, "_begin", ended_then)
+        left = store.forget("s", now=True).left
+        data = b"".join(file.read_bytes() for file in server.data_dir.rglob("*.aof"))
+        assert any(text.encode() in data for text in texts), "the rewrite was done"
+        assert ["BGREWRITEAOF" in place for place in left] == [True]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_a_killed_load_left_is_erased_too(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+):
+    """It had put the records beside the place of the session, and did not come to move them there."""
+    disk, texts, name = Disk(RedisHarness(disk_path)), secrets(1), f"anna-{os.urandom(16).hex()}"
+    stage = Engine._stage
+
+    def killed_then(engine: Engine, *args: Any) -> Any:
+        yield from stage(engine, *args)
+        raise KeyboardInterrupt
+
+    with holdfast.connect(disk.harness.url) as store:
+        with holdfast.connect(disk.harness.url, namespace="other") as other:
+            other.append(name, say(texts[0]), key="first")
+            lines = list(other.export())
+            other.forget(name, now=True)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Engine, "_stage", killed_then)
+            store.load(lines)
+        if is_there:
+            store.append(name, say("own"))
+        assert disk.holding(texts), "the test looks in the wrong place"
+        assert store.forget(name, now=True).left == ()
+        wait_until(lambda: not disk.holding([*texts, name]))
 
 
 @pytest.mark.parametrize("save", ["3600 1000", ""])

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import fastapi
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -37,6 +37,8 @@ from holdfast.errors import (
 )
 
 STATIC: Final = Path(__file__).with_name("static")
+PAGE: Final = (STATIC / "index.html").read_bytes()
+SIGN_IN: Final = (STATIC / "sign-in.html").read_bytes()
 YEAR_S: Final = 365 * 24 * 3600
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     code: {"model": shapes.Problem} for code in (401, 413, 422, 429, 503)
@@ -110,7 +112,8 @@ def build(link: Link, answerer: Answerer, setting: Setting) -> FastAPI:
     return app
 
 
-def _service(request: Request) -> Service:
+# FastAPI calls what is not async in one of 40 threads, for which all requests wait in one line.
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 
@@ -118,14 +121,14 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def _address(request: Request) -> str:
+async def _address(request: Request) -> str:
     return address_of(request.scope)
 
 
 Address = Annotated[str, Depends(_address)]
 
 
-def _admitted(request: Request, service: Serving, address: Address) -> None:
+async def _admitted(request: Request, service: Serving, address: Address) -> None:
     service.limits.request(address)
     access = service.setting.access
     if access.admits(request.cookies.get(PASS)):
@@ -145,7 +148,7 @@ def _is_right(token: str, service: Service, address: str) -> bool:
     return True
 
 
-def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
+async def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
     token = request.cookies.get(PERSON)
     if token is None or not is_token(token):
         raise HTTPException(401, "nobody is known by that cookie: open the page first")
@@ -155,7 +158,7 @@ def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> Person:
 KnownPerson = Annotated[Person, Depends(_person)]
 
 
-def _counted(person: KnownPerson, service: Serving, address: Address) -> Person:
+async def _counted(person: KnownPerson, service: Serving, address: Address) -> Person:
     service.limits.write(person.id, address)
     return person
 
@@ -179,8 +182,8 @@ async def page(request: Request, service: Serving) -> Response:
     """The chat page, or the page that asks for the token."""
     passed = request.cookies.get(PASS)
     if not service.setting.access.admits(passed):
-        return FileResponse(STATIC / "sign-in.html")
-    answer = FileResponse(STATIC / "index.html")
+        return HTMLResponse(SIGN_IN)
+    answer = HTMLResponse(PAGE)
     # Set again at each visit: a year after the last one, not after the first, it is forgotten.
     token = request.cookies.get(PERSON)
     _set_cookie(answer, PERSON, token if token and is_token(token) else new_token(), service)

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.chat import bounds
-from holdfast.chat.request_guard import address_of
+from holdfast.chat.request_guard import Proxies, address_of, parsed_host
 
 _UNANSWERED: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
@@ -61,8 +61,10 @@ class Pace:
 class Addresses:
     """How many connections each address has, and when its next request has its turn."""
 
-    def __init__(self, per_s: float = bounds.RATE_PER_S) -> None:
+    def __init__(self, per_s: float = bounds.RATE_PER_S, proxies: Proxies | None = None) -> None:
         self.open: Counter[str] = Counter()
+        self.proxies = proxies or Proxies()
+        """Not counted here: all who come by one have its address, and counting them is for it."""
         self.pace = Pace(per_s * bounds.PEOPLE_PER_ADDRESS * bounds.READS_PER_WRITE)
 
     def refuses(self, address: str, more: int = 0) -> bool:
@@ -84,8 +86,11 @@ class Listening(socket.socket):
             for _ in range(bounds.REFUSED_AT_ONCE):
                 found, client = super().accept()
                 address = _address(client[0])
-                if self.addresses is None or not self.addresses.refuses(
-                    address, self.coming[address]
+                known = self.addresses
+                if (
+                    known is None
+                    or client[0] in known.proxies
+                    or not known.refuses(address, self.coming[address])
                 ):
                     self.coming[address] += 1
                     return found, client
@@ -159,6 +164,10 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.flow = Flow(transport)
         self._look_later()
+        host, port = self.client or ("", 0)
+        self.client = (str(parsed_host(host) or host), port)  # as uvicorn compares it with proxies
+        if self.addresses is not None and host in self.addresses.proxies:
+            self.addresses = None
         if self.addresses is None:
             return
         self.address = address_of({"client": self.client})
@@ -208,9 +217,12 @@ class Connection(H11Protocol):
         return self.addresses.pace.spent(self.address, took_s * bounds.PACE_COST)
 
     def send_400_response(self, msg: str) -> None:
-        """Nonsense after an answer has begun gets no other one."""
+        """Nonsense after an answer has begun gets no other one, and no answer comes after this one."""
         if self.conn.our_state in _UNANSWERED:
             super().send_400_response(msg)
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
         else:
             self.transport.close()
 
@@ -249,7 +261,7 @@ class Connection(H11Protocol):
 
 
 def bounded(addresses: Addresses | None) -> type[asyncio.Protocol]:
-    """A protocol for uvicorn. None: behind a proxy all come from one address, and it counts them."""
+    """A protocol for uvicorn. None: nobody is counted."""
     return type("Bounded", (Connection,), {"addresses": addresses})
 
 

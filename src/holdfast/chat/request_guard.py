@@ -246,11 +246,29 @@ def _pass(wait_s: float) -> None:
 def address_of(scope: Scope) -> str:
     """Who asks: an IPv4 address, or the network of 64 bits that one customer is given."""
     host = str((scope.get("client") or [""])[0])
+    parsed = parsed_host(host)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+    return host if parsed is None else str(parsed)
+
+
+def parsed_host(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address; None if it is none. Where one socket serves both, ::ffff:192.0.2.1 is IPv4."""
     try:
         parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
-    # One socket may serve both: there ::ffff:192.0.2.1 is a person of their own, too.
-    return str(getattr(parsed, "ipv4_mapped", parsed))
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed
+
+
+class Proxies:
+    """Whose word about where a request comes from is believed: addresses, networks, or *."""
+
+    def __init__(self, words: str = "") -> None:
+        parts = [part.strip() for part in words.split(",") if part.strip()]
+        every = ["0.0.0.0/0", "::/0"] if parts == ["*"] else parts
+        self._networks = [ipaddress.ip_network(part) for part in every]
+
+    def __contains__(self, host: str) -> bool:
+        parsed = parsed_host(host)
+        return parsed is not None and any(parsed in network for network in self._networks)

@@ -84,6 +84,13 @@ def check(asked: Asked) -> None:
         raise UsageError("a token of fewer than 16 characters can be guessed")
     if asked.chaos is not None and (not is_loopback(asked.host) or asked.token or asked.index):
         raise UsageError("--chaos is for this machine only: without --host, --token and --index")
+    if asked.proxy is not None:
+        from holdfast.chat.request_guard import Proxies  # noqa: PLC0415 - an extra
+
+        try:
+            Proxies(asked.proxy)
+        except ValueError as error:
+            raise UsageError(f"--proxy takes addresses or networks: {error}") from error
     if (asked.model_url is None) != (asked.model is None):
         raise UsageError("--model-url and --model go together")
 
@@ -107,7 +114,7 @@ async def _serve(asked: Asked) -> int:
     from holdfast.chat.control import Control  # noqa: PLC0415
     from holdfast.chat.link import ChatOptions, Link  # noqa: PLC0415
     from holdfast.chat.people import Access  # noqa: PLC0415
-    from holdfast.chat.request_guard import LOOPBACK  # noqa: PLC0415
+    from holdfast.chat.request_guard import LOOPBACK, Proxies  # noqa: PLC0415
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     require = Durability[asked.require.upper()]
@@ -117,7 +124,7 @@ async def _serve(asked: Asked) -> int:
     hosts = LOOPBACK | {asked.host} if access.open else None
     setting = Setting(access, hosts, asked.rate, asked.secure_cookies, Control.here())
     app = build(link, _answerer(asked), setting)
-    addresses = Addresses(asked.rate) if asked.proxy is None else None
+    addresses = Addresses(asked.rate, Proxies(asked.proxy or ""))
     listening = _listening(asked.host, asked.port, addresses)
     raise_descriptors()
     config = uvicorn.Config(
@@ -162,7 +169,7 @@ def _answerer(asked: Asked) -> Answerer:
     return Companion()
 
 
-def _listening(host: str, port: int, addresses: Addresses | None) -> socket.socket:
+def _listening(host: str, port: int, addresses: Addresses) -> socket.socket:
     from holdfast.chat.connections import Listening  # noqa: PLC0415 - an extra
 
     listening = Listening.at(socket.AF_INET6 if ":" in host else socket.AF_INET, addresses)

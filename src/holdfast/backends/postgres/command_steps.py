@@ -27,7 +27,7 @@ from holdfast.backends.postgres.statements import READS, Rows, Statement, Statem
 from holdfast.backends.writes import Write
 from holdfast.commands import (
     Append,
-    Cleaning,
+    Clean,
     Command,
     Derive,
     EraseRecord,
@@ -36,6 +36,7 @@ from holdfast.commands import (
     ImportSession,
     Read,
     ReadNumbers,
+    Removed,
     Rewrite,
     Slice,
     Written,
@@ -111,9 +112,11 @@ class CommandSteps:
             return self._forget(command)
         if isinstance(command, ImportSession):
             return self._import_session(command)
-        return self._of_memory(command)
+        return self._of_others(command)
 
-    def _of_memory(self, command: Command[Any]) -> Steps[Any]:
+    def _of_others(self, command: Command[Any]) -> Steps[Any]:
+        if isinstance(command, Clean):
+            return self._clean(full=command.full)
         if isinstance(command, EraseRecord):
             return self._erase_record(command)
         if isinstance(command, Derive):
@@ -192,30 +195,19 @@ class CommandSteps:
         if not rows:
             raise written_since(backend=BACKEND)
         yield from self._after_write(statement, [])
-        removed = answers.removed(rows)
-        if removed.left and command.cleaning is not Cleaning.LATER:
-            full = command.cleaning is Cleaning.FULL
-            if (yield from self._is_rewritten(full=full)):
-                removed.left = (answers.IN_THE_WAL,)
-        return removed
+        return answers.removed(rows)
 
-    def _is_rewritten(self, *, full: bool) -> Steps[bool]:
-        """Clean the files; whether the tables are in new ones now, without what was deleted.
-
-        The forget is done: nothing that goes wrong here may become an error of it.
-        """
-        try:
-            before = yield Ask(PRIMARY, self._statements.rewritten())
-            tables = [table for table, _, _ in before]
-            yield Ask(PRIMARY, self._statements.vacuum(tables, full=full))
-            after = yield Ask(PRIMARY, self._statements.rewritten())
-        except HoldfastError:
-            return False
+    def _clean(self, *, full: bool) -> Steps[Removed]:
+        """See `Clean`: the tables may be in new files then, without what was deleted."""
+        before = yield Ask(PRIMARY, self._statements.rewritten())
+        tables = [table for table, _, _ in before]
+        yield Ask(PRIMARY, self._statements.vacuum(tables, full=full))
+        after = yield Ask(PRIMARY, self._statements.rewritten())
         # Who might need old rows at first may have ended since, after they were copied.
         needed = any(needed for _, _, needed in (*before, *after))
-        return not needed and {file for _, file, _ in before}.isdisjoint(
-            file for _, file, _ in after
-        )
+        is_new = {file for _, file, _ in before}.isdisjoint(file for _, file, _ in after)
+        left = (answers.IN_THE_WAL,) if is_new and not needed else answers.LEFT
+        return Removed(0, 0, left=left)
 
     def _erase_record(self, command: EraseRecord) -> Steps[Any]:
         statement = self._statements.erase_record(command)

@@ -14,7 +14,6 @@ from holdfast.backends.queries import load_queries
 from holdfast.commands import (
     TTL_KEEP,
     Append,
-    Cleaning,
     Command,
     Copy,
     EraseRecord,
@@ -134,7 +133,7 @@ class Statements:
     def forget(self, command: Forget) -> Statement:
         """See `Forget`: the session, then the logs beside it, in one statement."""
         memories, summaries = sublogs_of(command.session)
-        name = "forget" if command.cleaning is Cleaning.LATER else "forget_now"
+        name = "forget_now" if command.hide else "forget"
         if command.lasts is not None:
             last, beside = command.lasts
             values = (command.session, last, memories, beside, summaries)
@@ -291,6 +290,7 @@ IN_THE_TABLES: Final = (
     "the files of the tables (base/, and those of replicas), until a VACUUM FULL that meets neither "
     'a lock nor an older transaction; now="full" runs one'
 )
+LEFT: Final = (IN_THE_TABLES, IN_THE_WAL)
 
 
 def removed(rows: Rows) -> Removed:
@@ -300,15 +300,14 @@ def removed(rows: Rows) -> Removed:
         messages,
         sum(size for _, _, size in rows),
         memories=sum(count for _, count, _ in beside),
-        left=(IN_THE_TABLES, IN_THE_WAL) if any(known for known, _, _ in rows) else (),
+        left=LEFT if any(known for known, _, _ in rows) else (),
     )
 
 
 def record_removed(rows: Rows) -> Removed:
     """The same for one record."""
     [(known, count, size)] = rows
-    left = (IN_THE_TABLES, IN_THE_WAL) if known else ()
-    return Removed(0, size, memories=count, left=left)
+    return Removed(0, size, memories=count, left=LEFT if known else ())
 
 
 def page(command: Read, rows: Rows) -> Slice:

@@ -20,7 +20,7 @@ from holdfast.backends.redis.errors import BACKEND
 from holdfast.backends.redis.statements import Statement, statement_for
 from holdfast.backends.slots import Slots
 from holdfast.backends.writes import TaskWrite, ThreadWrite, Write
-from holdfast.commands import Cleaning, Command, Forget, ImportSession, Names
+from holdfast.commands import Clean, Command, ImportSession, Names
 from holdfast.errors import EngineUnreachable, StoreClosed
 from holdfast.model import Durability
 
@@ -114,8 +114,8 @@ def _special(engine: Engine, command: Command[Any]) -> Steps[Any] | None:
         return engine.names(command)
     if isinstance(command, ImportSession):
         return engine.import_session(command)
-    if isinstance(command, Forget) and command.cleaning is not Cleaning.LATER:
-        return engine.forget(command)
+    if isinstance(command, Clean):
+        return engine.clean()
     return None
 
 

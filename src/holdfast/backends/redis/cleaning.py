@@ -20,7 +20,7 @@ Ask = Callable[..., Steps[Any]]
 
 
 def clean(ask: Ask) -> Steps[tuple[str, ...]]:
-    """Where copies are left after that, in bounded time. The forget is done, whatever happens here."""
+    """Where copies are left after that, in bounded time. Whatever happens here, they were erased."""
     deadline_s = time.monotonic() + TIMEOUT_S
     try:
         info = yield from _info(ask)
@@ -43,16 +43,21 @@ def _was_saved(info: dict[str, str]) -> bool:
 
 
 def _rewrite(ask: Ask, words: tuple[bytes, ...], status: str, deadline_s: float) -> Steps[bool]:
-    """Whether a file was rewritten. One that was under way before may have old records in it."""
-    began = False
+    """Whether a file was rewritten. One that was under way before may have old records in it.
+
+    A server that was started again says that its last one was well, though it never ended.
+    """
+    began, run_id = False, None
     while time.monotonic() < deadline_s:
         info = yield from _info(ask)
+        if began and info.get("run_id") != run_id:
+            return False
         if any(info.get(name) == "1" for name in AT_WORK):
             yield Rest(POLL_S)
         elif began:
             return info.get(status) == "ok"
         else:
-            began = yield from _begin(ask, words)
+            began, run_id = (yield from _begin(ask, words)), info.get("run_id")
     return False
 
 
@@ -69,7 +74,7 @@ def _begin(ask: Ask, words: tuple[bytes, ...]) -> Steps[bool]:
 
 def _info(ask: Ask) -> Steps[dict[str, str]]:
     found: dict[str, str] = {}
-    for section in (b"persistence", b"replication"):
+    for section in (b"server", b"persistence", b"replication"):
         text = yield from ask(b"INFO", section)
         lines = (line.split(":", 1) for line in bytes(text).decode().splitlines() if ":" in line)
         found |= {name: value for name, value in lines}  # noqa: C416 - pairs of a generator

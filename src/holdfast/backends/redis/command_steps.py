@@ -38,9 +38,9 @@ from holdfast.backends.redis.statements import (
     statement_for,
 )
 from holdfast.commands import (
+    Clean,
     Copy,
     ExportSession,
-    Forget,
     ImportSession,
     Names,
     Removed,
@@ -138,20 +138,19 @@ class Engine:
             backend=BACKEND,
         )
 
-    def forget(self, command: Forget) -> Steps[Removed]:
-        """Forget, then rewrite the files of that server."""
-        statement = statement_for(command, self.keys)
-        yield from self.carry([statement])
-        removed: Removed = statement.outcome()
-        if removed.left:
+    def clean(self) -> Steps[Removed]:
+        """See `Clean`: rewrite the files of every server. A slot that has moved left copies behind."""
+        left: list[str] = []
+        for server in (yield from self.pool.primaries()):
 
-            def ask(*words: bytes) -> Steps[Any]:
-                asked = plain_statement(command.operation, *words, key=statement.keys[0])
+            def ask(*words: bytes, server: Server = server) -> Steps[Any]:
+                asked = plain_statement(Clean.operation, *words, key=b"")
+                asked.server = server
                 yield from self.carry([asked])
                 return asked.outcome()
 
-            removed.left = yield from clean(ask)
-        return removed
+            left += yield from clean(ask)
+        return Removed(0, 0, left=tuple(dict.fromkeys(left)))
 
     def _stage(self, command: ImportSession, staged: tuple[bytes, bytes]) -> Steps[None]:
         """Not visible to anybody, and gone by itself if we are: a failure means not written."""

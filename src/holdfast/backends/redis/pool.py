@@ -86,13 +86,18 @@ class Pool:
             assessment = yield from self._prepare_one(self._primary)
             if not self.is_cluster:
                 return [assessment]
-        if self._slots is None:
-            yield from self._find_slots()
         found: list[Assessment] = []
-        for server in sorted(set(filter(None, self._slots or ())), key=str):
+        for server in (yield from self.primaries()):
             assessment = yield from self._prepare_one(server)
             found.append(assessment)
         return found
+
+    def primaries(self) -> Steps[list[Server]]:
+        """Every engine that serves a slot; where there are no slots, the one."""
+        if not self.is_cluster:
+            return [(yield from self.server_of(None))]
+        slots = self._slots or (yield from self._find_slots())
+        return sorted(set(filter(None, slots)), key=str)
 
     def borrow(self, server: Server) -> Steps[Link]:
         """A connection that works, to an engine that is a primary; nothing of ours was sent yet."""

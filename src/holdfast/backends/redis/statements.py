@@ -11,7 +11,6 @@ from holdfast.backends.redis.keys import Keys, slot_of
 from holdfast.backends.redis.scripts import Script
 from holdfast.commands import (
     Append,
-    Cleaning,
     Command,
     Derive,
     EraseRecord,
@@ -213,7 +212,7 @@ def _forget(command: Forget, keys: Keys) -> Statement:
     logs = (command.session, *sublogs_of(command.session))
     lasts = [b"%d" % last for last in command.lasts] if command.lasts else [b"", b""]
     args = [b"%d" % keys.kept_ms, *lasts]
-    if command.cleaning is not Cleaning.LATER:
+    if command.hide:
         args += [keys.index, keys.gone, keys.going, command.session, digest_name(command.session)]
     return Statement(
         command.operation,

@@ -12,7 +12,7 @@ from holdfast.backends.sqlite.tables import Row, Tables
 from holdfast.commands import (
     MEMORIES,
     Append,
-    Cleaning,
+    Clean,
     Command,
     Copy,
     Derive,
@@ -150,14 +150,12 @@ def derive(ledger: Ledger, command: Derive, now_ms: int, durability: Durability)
 
 def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability) -> Removed:
     """Erase records; the rows stay as tombstones, the keys stay used, both for a time."""
+    logs = (command.session, *sublogs_of(command.session))
     if command.lasts is not None:
-        logs = (command.session, sublogs_of(command.session)[0])
-        rows = [ledger.session(name) for name in logs]
+        rows = [ledger.session(name) for name in logs[:2]]
         if command.lasts != tuple(0 if row is None else row.last for row in rows):
             raise written_since(backend=BACKEND)
-    hide = command.cleaning is not Cleaning.LATER
-    session = _erase(ledger, command.session, now_ms, hide=hide)
-    beside = [_erase(ledger, sublog, now_ms, hide=hide) for sublog in sublogs_of(command.session)]
+    session, *beside = [_erase(ledger, name, now_ms, hide=command.hide) for name in logs]
     known = [facts for facts in (session, *beside) if facts is not None]
     return Removed(
         session.count if session else 0,
@@ -165,6 +163,11 @@ def forget(ledger: Ledger, command: Forget, now_ms: int, _durability: Durability
         memories=sum(facts.count for facts in beside if facts is not None),
         left=(IN_THE_LOG,) if known else (),
     )
+
+
+def clean(_ledger: Ledger, _command: Clean, _now_ms: int, _durability: Durability) -> Removed:
+    """The writer empties the -wal file after the commit."""
+    return Removed(0, 0, left=(IN_THE_LOG,))
 
 
 def _erase(ledger: Ledger, name: bytes, now_ms: int, *, hide: bool) -> Facts | None:
@@ -355,6 +358,7 @@ WRITES: Final[dict[type[Command[Any]], Callable[[Ledger, Any, int, Durability], 
     Derive: derive,
     Extend: extend,
     Forget: forget,
+    Clean: clean,
     EraseRecord: erase_record,
     ImportSession: import_session,
     MarkExpired: mark_expired,

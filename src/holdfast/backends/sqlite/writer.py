@@ -14,7 +14,7 @@ from holdfast.backends.sqlite import index, statements
 from holdfast.backends.sqlite.errors import BACKEND, mapped
 from holdfast.backends.sqlite.ledger import Ledger
 from holdfast.backends.sqlite.tables import clock_ms
-from holdfast.commands import Cleaning, Command, EraseRecord, Forget, MarkExpired
+from holdfast.commands import Clean, Command, EraseRecord, Forget, MarkExpired
 from holdfast.errors import EngineUnreachable, HoldfastError, OutcomeUnknown
 from holdfast.model import Durability
 
@@ -32,7 +32,7 @@ NOTE_TIMEOUT_S: Final = 0.25
 FRAMES_MAX: Final = 1000
 """So many pages in the -wal file, and they are folded in."""
 UNANSWERED: Final = object()
-ERASING: Final = (Forget, EraseRecord)
+ERASING: Final = (Forget, EraseRecord, Clean)
 
 
 class Pending:
@@ -203,10 +203,7 @@ class Writer:
         pages; then a later write does it, and `left` says that it is not done yet.
         """
         erasing = [pending for pending in group if isinstance(pending.command, ERASING)]
-        patient = any(
-            isinstance(one.command, Forget) and one.command.cleaning is not Cleaning.LATER
-            for one in erasing
-        )
+        patient = any(isinstance(one.command, Clean) for one in erasing)
         if self._empty(CLEANING_TIMEOUT_S if patient else SCRUB_TIMEOUT_S):
             for pending in erasing:
                 if pending.error is None:

@@ -10,7 +10,9 @@ for sublog = 0, 2 do
     for at = 1, 3 do
         KEYS[at] = KEYS[3 * sublog + at]
     end
+    local stem = string.sub(KEYS[1], 1, -5)
     heads[sublog] = read_head()
+    heads[sublog].staged = stem .. 'staged'
     if heads[sublog].trouble and heads[sublog].trouble[1] == 'newer' then
         return heads[sublog].trouble
     end
@@ -47,11 +49,22 @@ local function hide_name(head)
     KEYS[1], KEYS[3] = key, used
 end
 
+-- Erase what a load that was killed put beside the session; whether there was any. One that is under way begins again.
+local function drop_staged(every)
+    local found = redis.pcall('SMEMBERS', every)
+    if found.err or #found == 0 then
+        return false
+    end
+    redis.pcall('UNLINK', every, unpack(found, 1, math.min(#found, CHUNK)))
+    return true
+end
+
 local known, counts, bytes = false, {}, 0
 for sublog = 0, 2 do
     local head = heads[sublog]
     KEYS[1], KEYS[2], KEYS[3] = unpack(head.keys)
     counts[sublog] = 0
+    known = drop_staged(head.staged) or known
     if head.exists then
         known = true
         if visible_end(head) > 0 then

@@ -26,9 +26,16 @@ local function unfit(head)
     return nil
 end
 
+local STAGED = string.sub(KEYS[1], 1, -5) .. 'staged'
+
+local function unstage()
+    redis.call('UNLINK', KEYS[4], KEYS[5])
+    beside('SREM', STAGED, KEYS[4], KEYS[5])
+end
+
 local head = read_head()
 if head.exists then
-    redis.call('UNLINK', KEYS[4], KEYS[5])
+    unstage()
     touch(head)
     return { 'there' }
 end
@@ -36,7 +43,7 @@ head.last, head.floor, head.bytes = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumb
 head.ttl, head.exp, head.state = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local why = unfit(head)
 if why then
-    redis.call('UNLINK', KEYS[4], KEYS[5])
+    unstage()
     return { 'unfit', why }
 end
 if not KEYS[6] and ARGV[2] ~= '1' then
@@ -67,6 +74,7 @@ if head.last > head.floor then
     redis.call('RENAME', KEYS[4], KEYS[2])
     release_log(head)
 end
+unstage()
 bound(head, tonumber(ARGV[11]))
 if KEYS[6] then
     redis.call('ZADD', KEYS[6], 0, ARGV[1])

@@ -12,4 +12,8 @@ if ARGV[1] == 'HSET' then
 end
 redis.call(ARGV[1], KEYS[1], unpack(ARGV, 4))
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- By this set a forget finds it. Not declared, and a failure is no matter: see move_expiry in add.lua.
+local every = string.match(KEYS[1], '^(.*staged)%-%a+:%x+$')
+redis.pcall('SADD', every, KEYS[1])
+redis.pcall('PEXPIRE', every, ARGV[2])
 return { 'staged' }
