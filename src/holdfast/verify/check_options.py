@@ -11,11 +11,14 @@ from holdfast.model import Durability
 from holdfast.secrets import SecretUrl
 from holdfast.verify.promises import PROMISES
 from holdfast.verify.scenarios import SCENARIOS
-from holdfast.verify.scenarios.base import OF_SEVERAL
+from holdfast.verify.scenarios.base import OF_SEVERAL, Small
+from holdfast.verify.workload.plan import ensure_operations
 
 TIME_S: Final = 30.0
 FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not None))
 """The faults that this release can cause, by the names of `--faults`."""
+_SCENARIO_NAMES: Final = tuple(scenario.name for scenario in SCENARIOS)
+_CLIENTS_MAX: Final = 16
 _TIME_S_MIN: Final = 1.0
 _SCALE_MAX: Final = 20.0
 LATE: Final = 4.0
@@ -42,6 +45,12 @@ class CheckOptions:
     """The level that every ack is held to; None is DISK, and REPLICA where there are several engines."""
     topology: str | None = None
     """Several engines that are one service, such as `sentinel`, instead of one engine."""
+    scenario: str | None = None
+    """This one alone, whatever its fault."""
+    clients: int | None = None
+    """So many at most; with `operations`, as many as meet in each session."""
+    operations: tuple[str, ...] = ()
+    """All that a client does in one session, such as `append:2,read`; then in the next."""
     all_configs: bool = False
     """Not one configuration and every promise, but every configuration and `durable`."""
 
@@ -58,6 +67,17 @@ class CheckOptions:
             raise UsageError(
                 f"require: no level {self.require!r}; {', '.join(Durability.__members__)}"
             )
+        if self.scenario is not None and self.scenario not in _SCENARIO_NAMES:
+            raise UsageError(
+                f"no scenario {self.scenario!r}{did_you_mean(self.scenario, _SCENARIO_NAMES)}; "
+                f"there are: {', '.join(_SCENARIO_NAMES)}"
+            )
+        try:
+            ensure_operations(self.operations)
+        except ValueError as error:
+            raise UsageError(f"operations: {error}") from error
+        if self.clients is not None and not 1 <= self.clients <= _CLIENTS_MAX:
+            raise UsageError(f"clients: from 1 to {_CLIENTS_MAX}, not {self.clients}")
         if not self.time_s >= _TIME_S_MIN:
             raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
 
@@ -67,8 +87,18 @@ class CheckOptions:
         return _required(self.topology) if self.require is None else Durability[self.require]
 
     @property
+    def small(self) -> Small | None:
+        """Fewer clients or operations than usual, where that was asked for."""
+        if self.clients is None and not self.operations:
+            return None
+        return Small(self.clients or 1, self.operations)
+
+    @property
     def wanted_faults(self) -> tuple[str, ...]:
         """Those to cause: all that can be on so many engines, or the named ones."""
+        if self.scenario is not None:
+            own = next(each.fault for each in SCENARIOS if each.name == self.scenario)
+            return () if own is None else (own,)
         if "all" not in self.faults:
             return tuple(f for f in self.faults if f != "none")
         return tuple(f for f in FAULTS if self.topology or f not in OF_SEVERAL)
@@ -99,6 +129,9 @@ class CheckOptions:
             ("--engine-version", self.engine_version),
             ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
             ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
+            ("--scenario", self.scenario),
+            ("--clients", None if self.clients is None else str(self.clients)),
+            ("--operations", ",".join(self.operations) or None),
             ("--topology", self.topology),
             ("--require", self.require if self.required is not _required(self.topology) else None),
             ("--time", None if self.time_s == TIME_S else f"{self.time_s:g}"),

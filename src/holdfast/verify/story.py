@@ -6,7 +6,7 @@ a read shows besides is `…`: only the messages of the finding have names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from string import ascii_uppercase
 from typing import Any, Final
@@ -21,7 +21,15 @@ _FAULTS: Final = {
     "power over": "power is back",
 }
 _ENDS: Final = {"ok": "", "fail": " (refused)", "info": " (no answer)"}
+_STRUCK: Final = {
+    "crash-at-line": ", SIGKILL in the middle",
+    "power-at-line": ", power cut in the middle",
+    "engine-at-line": ", the engine killed in the middle",
+}
+"""What these do to an operation, which is no fault of its own in the history."""
 _REST: Final = "…"
+_BEFORE_CHARS: Final = 24
+_SHOWN_CHARS: Final = 90
 _Event = tuple[int, str, Mapping[str, Any]]
 """When it began, in words, and the operation; nothing where it is a fault."""
 
@@ -32,8 +40,9 @@ def story(anomaly: Mapping[str, Any]) -> str:
     if not operations:
         return ""
     names = _Names(anomaly.get("message"))
+    struck = _STRUCK.get(anomaly.get("scenario", ""), "")
     last_ns = operations[-1]["invoked_ns"]
-    events = [(one["invoked_ns"], _words(one, names), one) for one in operations]
+    events = [(one["invoked_ns"], _words(one, names, struck), one) for one in operations]
     events += [
         (fault["time_ns"], _FAULTS.get(fault["name"], fault["name"]), {})
         for fault in anomaly.get("faults") or ()
@@ -47,6 +56,35 @@ def story(anomaly: Mapping[str, Any]) -> str:
         if one:
             ended_ns = max(ended_ns or 0, one.get("completed_ns") or began_ns)
     return line
+
+
+def story_of(one: Mapping[str, Any]) -> str:
+    """Of all that is said of a broken promise the shortest story; of odd content what came back."""
+    roots = [each for each in one["anomalies"] if each.get("follows_from") is None]
+    # Only the first of a kind are told with their faults.
+    whole = [each for each in roots if "faults" in each] or roots
+    if told := [words for root in whole if (words := story(root))]:
+        return min(told, key=len)
+    for said in one["evidence"].get("scenarios", {}).values():
+        for example in said.get("examples", ()):
+            if example.get("sent") != example.get("seen"):
+                return _came_back(example)
+    return ""
+
+
+def _came_back(example: Mapping[str, Any]) -> str:
+    """What was sent and what was read, from shortly before they differ."""
+    sent, seen = str(example.get("sent")), str(example.get("seen"))
+    pairs = enumerate(zip(sent, seen, strict=False))
+    same = next((at for at, (a, b) in pairs if a != b), min(len(sent), len(seen)))
+    sent, seen = (_cut(text, max(same - _BEFORE_CHARS, 0)) for text in (sent, seen))
+    return f"{example.get('what', 'a message')}: A appends {sent} · A reads {seen}"
+
+
+def _cut(text: str, begin: int) -> str:
+    shown = text[begin : begin + _SHOWN_CHARS]
+    before, after = (_REST if cut else "" for cut in (begin, len(text) > begin + _SHOWN_CHARS))
+    return f"{before}{shown}{after}"
 
 
 def _counted(events: list[_Event]) -> Iterator[_Event]:
@@ -72,6 +110,10 @@ class _Names:
         turn, letter = divmod(len(self._clients), len(ascii_uppercase))
         return self._clients.setdefault(process, ascii_uppercase[letter] + str(turn or ""))
 
+    def knows(self, messages: Sequence[str]) -> bool:
+        """Whether each was appended before."""
+        return bool(messages) and all(message in self._messages for message in messages)
+
     def add(self, client: str, message: str) -> str:
         number = self._count.get(client, 0)
         if message not in self._messages:
@@ -91,12 +133,14 @@ class _Names:
         )
 
 
-def _words(one: Mapping[str, Any], names: _Names) -> str:
+def _words(one: Mapping[str, Any], names: _Names, struck: str) -> str:
+    """One operation. `struck`: what ended those that were never answered."""
     client, messages = names.of_client(one["process"]), one.get("messages")
-    end = _ENDS.get(one["status"], "")
+    end = struck if struck and one["status"] == "info" else _ENDS.get(one["status"], "")
     if one["f"] in ("append", "rewrite"):
+        verb = "retries" if names.knows(messages or ()) else f"{one['f']}s"
         said = " ".join(names.add(client, message) for message in messages or ())
-        return f"{client} {one['f']}s {said}{end}"
+        return f"{client} {verb} {said}{end}"
     if one["f"] == "history":
         limit = "" if one.get("limit") is None else f" the newest {one['limit']}:"
         shown = "nothing" if messages is None else names.shown(messages)

@@ -13,6 +13,7 @@ from holdfast.verify.report import card_terminal
 from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
+from holdfast.verify.story import story_of
 
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
 CLOSING: Final = {
@@ -150,11 +151,10 @@ def _causes(result: CheckResult) -> Iterator[str]:
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result.environment)
             less: Mapping[str, Any] = result.smallest or {}
-            stories = [less.get("story", "")] if less.get("promise") == promise else []
-            stories += [anomaly["story"] for anomaly in one["anomalies"]]
-            if example := next((each for each in stories if each), ""):
+            is_less = less.get("promise") == promise
+            if example := (is_less and less["story"]) or story_of(one):
                 yield f"{promise}: example: {_printable(example)}"
-            if less.get("promise") == promise:
+            if is_less:
                 yield f"{promise}: the smallest plan that shows it: {_printable(less['repeat'])}"
             yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
             echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +85,14 @@ class Scenario:
         raise NotImplementedError
 
 
+@dataclass(frozen=True, slots=True)
+class Small:
+    """The least that shows a finding: so many clients, and all that each does in a session."""
+
+    clients: int
+    operations: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class ScenarioContext:
     """Everything that a scenario works with."""
@@ -106,6 +114,8 @@ class ScenarioContext:
     """The faults that were asked for by name: they may take as long as there is time."""
     fork_server: ForkServer | None = None
     """Of which clients are forked; without one each is started."""
+    small: Small | None = None
+    """Fewer clients, and what each does in a session; None leaves that to the scenario."""
     alone: str = ""
     """Why there is one client at a time: the store lets no second process in, or loses messages
     as soon as several write, so that nothing else could be seen."""
@@ -117,7 +127,12 @@ class ScenarioContext:
 
     def at_once(self, usual: int) -> int:
         """So many clients at a time."""
-        return 1 if self.alone else usual
+        return 1 if self.alone else min(usual, self.small.clients if self.small else usual)
+
+    @property
+    def shares(self) -> bool:
+        """Whether many at once may use one store of a process."""
+        return bool(self.about.get("many")) and not self.alone and self.small is None
 
     def amount(self, usual: int) -> int:
         """So many, scaled to the time that there is."""
@@ -127,7 +142,7 @@ class ScenarioContext:
         """A load that uses what the target claims to have."""
         keyed = bool(self.about["keyed"]) and "exactly-once" in self.claimed
         usual = {"keyed": keyed, "forgets": "forgotten" in self.claimed}
-        return Shape(name, **{**usual, **changes})
+        return Shape(name, **{**usual, **changes, **(asdict(self.small) if self.small else {})})
 
     def clients(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> ClientPool:
         """Clients for a scenario; use it in `with`."""
@@ -148,7 +163,7 @@ class ScenarioContext:
         As a service is: group commit, pools and shared connections are at work in nothing else. Of
         our own stores these use the async API and the sync one in turn.
         """
-        many = count // 2 if self.about.get("many") and not self.alone else 0
+        many = count // 2 if self.shares else 0
         by_async = many - many // 2 if self.spec.is_holdfast else 0
         spec = job.pop("spec", None) or clients.spec
         started = clients.start(count - many, spec=spec, **job)

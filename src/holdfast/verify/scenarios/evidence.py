@@ -15,6 +15,8 @@ from holdfast.verify.workload import plan
 
 WHOLE_MAX: Final = 3
 """So many of each name are told with their conversation; the others with their operations."""
+SESSION_MAX: Final = 8
+"""A session of so few operations is told whole."""
 FAULTS_MAX: Final = 5
 NEARBY_MAX: Final = 3
 LINES_BEFORE: Final = 4
@@ -66,10 +68,23 @@ def anomalies_json(
             "because": anomaly.because,
             "confirmed": anomaly.confirmed,
             "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
-            "operations": [_operation(history.operations[number]) for number in anomaly.witness],
+            "operations": [_operation(operation) for operation in _told(history, anomaly)],
             "fault": fault,
             **(_surroundings(history, among, anomaly) if whole else {}),
         }
+
+
+def _told(history: History, anomaly: Anomaly) -> list[Operation]:
+    """The operations that prove it; of a small session all up to the last of them."""
+    proof = [history.operations[number] for number in anomaly.witness]
+    home = history.sessions.get(anomaly.session)
+    every = [] if home is None else [*home.appends, *home.reads, *home.forgets]
+    last_ns = max(operation.invoked_ns for operation in proof)
+    before = {one.number: one for one in every if one.invoked_ns <= last_ns}
+    before |= {one.number: one for one in proof}
+    if len(before) > SESSION_MAX:
+        return proof
+    return sorted(before.values(), key=lambda one: one.invoked_ns)
 
 
 def _surroundings(history: History, among: Sequence[Anomaly], anomaly: Anomaly) -> dict[str, Any]:
