@@ -70,8 +70,16 @@ class Outputs:
         if self.summary is not None:
             terminal.write_file(_added(self.summary, ci.markdown(found)), self.summary)
 
+        if result.verdict == "broken" and not result.rows and self.talks:
+            report.show_test_hint(self.json)
+
+    @property
+    def talks(self) -> bool:
+        """Whether the terminal is for people."""
+        return self.json != terminal.STDOUT and not self.quiet
+
     def _say(self, file: Path) -> None:
-        if self.json != terminal.STDOUT and not self.quiet:
+        if self.talks:
             report.show_place(file)
 
 
@@ -93,7 +101,7 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     given = {name: value for name, value in asked.items() if value is not None}
     options = kit.CheckOptions(**given)
     outputs.ensure_writable()
-    if outputs.json != terminal.STDOUT and not outputs.quiet:
+    if outputs.talks:
         several = options.topology
         report.open_with(options.shown, all_configs=options.all_configs, topology=several)
     live = report.Live(quiet=outputs.quiet)

@@ -6,6 +6,7 @@ a read shows besides is `…`: only the messages of the finding have names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from string import ascii_uppercase
@@ -18,7 +19,10 @@ _FAULTS: Final = {
     "crash-at-line": "SIGKILL",
     "lost-ack": "the reply is lost",
     "disk": "the disk is full or fails",
+    "network": "network cut",
+    "connections": "no connection left",
     "power over": "power is back",
+    "network over": "network is back",
 }
 _ENDS: Final = {"ok": "", "fail": " (refused)", "info": " (no answer)"}
 _STRUCK: Final = {
@@ -30,6 +34,8 @@ _STRUCK: Final = {
 _REST: Final = "…"
 _BEFORE_CHARS: Final = 24
 _SHOWN_CHARS: Final = 90
+_OPERATION: Final = re.compile(r"\b(append|read|forget|rewrite) (\d+)\b")
+_QUOTED: Final = re.compile(r"'([^']+)'")
 _Event = tuple[int, str, Mapping[str, Any]]
 """When it began, in words, and the operation; nothing where it is a fault."""
 
@@ -72,6 +78,38 @@ def story_of(one: Mapping[str, Any]) -> str:
     return ""
 
 
+def named(anomaly: Mapping[str, Any]) -> dict[str, Any]:
+    """The same finding in the names of its story: clients are letters, messages `a0`."""
+    names = _Names(None)
+    operations = sorted(anomaly.get("operations") or (), key=lambda one: one["invoked_ns"])
+    called: dict[int, str] = {}
+    for one in operations:
+        client = names.of_client(one["process"])
+        if one["f"] in ("append", "rewrite"):
+            for message in one.get("messages") or ():
+                names.add(client, message)
+        called[one["op"]] = f"{client}'s"
+
+    def operation(found: re.Match[str]) -> str:
+        verb, number = found[1], int(found[2])
+        return f"{called[number]} {verb}" if number in called else found[0]
+
+    def quoted(found: re.Match[str]) -> str:
+        return names.of_message(found[1]) or found[0]
+
+    because = _OPERATION.sub(operation, _QUOTED.sub(quoted, anomaly["because"]))
+    shown = [
+        {
+            **one,
+            "process": names.of_client(one["process"]),
+            "messages": [names.of_message(each) or each for each in one.get("messages") or ()],
+        }
+        for one in operations
+    ]
+    about = names.of_message(anomaly.get("message") or "") or anomaly.get("message")
+    return {**anomaly, "operations": shown, "message": about, "because": because}
+
+
 def _came_back(example: Mapping[str, Any]) -> str:
     """What was sent and what was read, from shortly before they differ."""
     sent, seen = str(example.get("sent")), str(example.get("seen"))
@@ -109,6 +147,9 @@ class _Names:
     def of_client(self, process: str) -> str:
         turn, letter = divmod(len(self._clients), len(ascii_uppercase))
         return self._clients.setdefault(process, ascii_uppercase[letter] + str(turn or ""))
+
+    def of_message(self, message: str) -> str | None:
+        return self._messages.get(message)
 
     def knows(self, messages: Sequence[str]) -> bool:
         """Whether each was appended before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -70,6 +71,13 @@ def open_with(target: str, *, all_configs: bool = False, topology: str | None = 
 def show_place(file: Path) -> None:
     """Where the page is."""
     print(f"The report: {_printable(str(file))}")  # noqa: T201 - this is the terminal
+
+
+def show_test_hint(file: Path | None) -> None:
+    """How a finding becomes a test."""
+    more = "" if file else " (after a check with --json result.json)"
+    name = _printable(shlex.quote(str(file or "result.json")))
+    print(f"Keep a test of it: holdfast reproduce {name} --out test_it.py{more}")  # noqa: T201 - this is the terminal
 
 
 def show(result: CheckResult, *, quiet: bool = False) -> None:
