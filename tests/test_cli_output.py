@@ -147,11 +147,17 @@ def test_help_is_not_cut(shell: Shell):
         (["redsi"], "did you mean 'redis'?"),
         (["sqlite", "--faults", "kil"], "did you mean 'kill'?"),
         (["sqlite", "--promises", "durabel"], "did you mean 'durable'?"),
+        (["sqlite", "--scenario", "powercut"], "did you mean 'power-cut'?"),
+        (["redis", "--config", "aof-evrysec"], "did you mean 'aof-everysec'?"),
+        (["x.py:target", "--engine", "redsi"], "did you mean 'redis'?"),
+        (["no_such.py:target"], "there is no file no_such.py in "),
+        (["sqlite", "--operations", "append"], "append:N"),
     ],
 )
 def test_a_mistyped_name_is_guessed(shell: Shell, arguments: list[str], words: str):
     done = shell("check", *arguments)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert done.stdout == ""  # whoever mistyped a name needs no introduction
 
 
 def test_a_project_has_its_own_defaults_and_the_command_line_wins(shell: Shell):

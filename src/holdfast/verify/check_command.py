@@ -101,10 +101,9 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     given = {name: value for name, value in asked.items() if value is not None}
     options = kit.CheckOptions(**given)
     outputs.ensure_writable()
-    if outputs.talks:
-        several = options.topology
-        report.open_with(options.shown, all_configs=options.all_configs, topology=several)
-    live = report.Live(quiet=outputs.quiet)
+    several = options.topology
+    words = report.opening(options.shown, all_configs=options.all_configs, topology=several)
+    live = report.Live(quiet=outputs.quiet, opening=words if outputs.talks else "")
     result = _result(options, live)
     if result.verdict == "broken" and shrink_s:
         with live.running():

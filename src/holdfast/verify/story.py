@@ -26,9 +26,9 @@ _FAULTS: Final = {
 }
 _ENDS: Final = {"ok": "", "fail": " (refused)", "info": " (no answer)"}
 _STRUCK: Final = {
-    "crash-at-line": ", SIGKILL in the middle",
-    "power-at-line": ", power cut in the middle",
-    "engine-at-line": ", the engine killed in the middle",
+    "crash-at-line": "SIGKILL",
+    "power-at-line": "power cut",
+    "engine-at-line": "the engine killed",
 }
 """What these do to an operation, which is no fault of its own in the history."""
 _REST: Final = "…"
@@ -47,6 +47,9 @@ def story(anomaly: Mapping[str, Any]) -> str:
         return ""
     names = _Names(anomaly.get("message"))
     struck = _STRUCK.get(anomaly.get("scenario", ""), "")
+    if struck:
+        place = str(anomaly.get("at", "")).partition(" ")[0]
+        struck = f", {struck} {f'at {place}' if place else 'in the middle'}"
     last_ns = operations[-1]["invoked_ns"]
     events = [(one["invoked_ns"], _words(one, names, struck), one) for one in operations]
     events += [

@@ -28,13 +28,15 @@ _SENTENCE_CHARS_MAX: Final = 400
 class Live:
     """Shows on the error stream what happens now; a line a scenario where that is no terminal."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, opening: str = "") -> None:
+        """`opening` is printed when the target is open: a mistyped name needs no introduction."""
         from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
         self._console = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet, soft_wrap=True
         )
         self._status: Any = None
+        self._opening = opening
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Live]:
@@ -47,6 +49,9 @@ class Live:
 
     def say(self, words: str) -> None:
         """What happens now."""
+        if self._opening and not words.startswith(("starting ", "opening ")):
+            print(self._opening, flush=True)  # noqa: T201 - this is the terminal
+            self._opening = ""
         if self._status is not None:
             self._status.update(words)
 
@@ -61,11 +66,11 @@ _OPENING: Final = (
 )
 
 
-def open_with(target: str, *, all_configs: bool = False, topology: str | None = None) -> None:
+def opening(target: str, *, all_configs: bool = False, topology: str | None = None) -> str:
     """The sentence that tells a newcomer what is going to happen."""
     card = card_terminal.OPENING_OF_SEVERAL if topology else card_terminal.OPENING
     words = card if all_configs else _OPENING
-    print(words.replace("{target}", target), flush=True)  # noqa: T201 - this is the terminal
+    return words.replace("{target}", target)
 
 
 def show_place(file: Path) -> None:

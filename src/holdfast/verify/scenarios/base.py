@@ -72,6 +72,8 @@ class Scenario:
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
     survived: Durability = Durability.MEMORY
     """What an ack has survived where this scenario says that `durable` was kept."""
+    few = False
+    """Its sessions are a handful of operations, which are told whole."""
     upon_clients = False
     """Its fault strikes the clients: of a server, which lives on, it says nothing."""
 
@@ -238,7 +240,8 @@ class ScenarioContext:
         clients.write(path, Header(name, claims=self.claimed, **about))
         history = read_history(path)
         result = judge(history)
-        findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]
+        found = broken(scenario, history, result, every=scenario.few or self.small is not None)
+        findings = [*found, *_tested(scenario, clients, result, kept)]
         counts = counts_of(result)
         return Outcome(findings, [counts], clients.hung)
 
@@ -266,10 +269,13 @@ def counts_of(result: JudgeResult) -> dict[str, int]:
     return counts
 
 
-def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
+def broken(
+    scenario: Scenario, history: History, result: JudgeResult, *, every: bool = False
+) -> Iterator[Finding]:
     """A finding for each promise that a root breaks, whether or not it was aimed at.
 
-    What needs no fault comes first; what follows from these roots comes after them.
+    What needs no fault comes first; what follows from these roots comes after them. `every`: small
+    sessions are told whole, since each of their operations has a part in it.
     """
     by_promise: dict[str, list[Anomaly]] = {}
     for anomaly in sorted(result.roots, key=lambda root: _faults_needed(history, root)):
@@ -279,7 +285,9 @@ def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterato
     for promise, anomalies in by_promise.items():
         names = {anomaly.name for anomaly in anomalies}
         own = [echo for echo in echoes if not names.isdisjoint(echo.follows_from or ())]
-        found = _anomalies_json(scenario, history, [*anomalies, *own], result.anomalies)
+        found = _anomalies_json(
+            scenario, history, [*anomalies, *own], result.anomalies, every=every
+        )
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
     yield from _denied(scenario, history, result.roots)
@@ -313,9 +321,15 @@ def _denied(
 
 
 def _anomalies_json(
-    scenario: Scenario, history: History, anomalies: list[Anomaly], among: Sequence[Anomaly]
+    scenario: Scenario,
+    history: History,
+    anomalies: list[Anomaly],
+    among: Sequence[Anomaly],
+    *,
+    every: bool = False,
 ) -> tuple[dict[str, Any], ...]:
-    return tuple(anomalies_json(scenario.name, scenario.fault, history, anomalies, among=among))
+    name, fault = scenario.name, scenario.fault
+    return tuple(anomalies_json(name, fault, history, anomalies, among=among, every=every))
 
 
 def _tested(

@@ -49,10 +49,12 @@ def anomalies_json(
     anomalies: Iterable[Anomaly],
     *,
     among: Sequence[Anomaly],
+    every: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Each anomaly with its operations; the first of each name with all that is known of it.
 
-    `among` is everything that was found in this history: one read may lack many messages.
+    `among` is everything that was found in this history: one read may lack many messages. `every`:
+    of a small session all operations are told, not only those that prove it.
     """
     counted: dict[str, int] = {}
     for anomaly in anomalies:
@@ -68,21 +70,21 @@ def anomalies_json(
             "because": anomaly.because,
             "confirmed": anomaly.confirmed,
             "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
-            "operations": [_operation(operation) for operation in _told(history, anomaly)],
+            "operations": [_operation(one) for one in _told(history, anomaly, every=every)],
             "fault": fault,
             **(_surroundings(history, among, anomaly) if whole else {}),
         }
 
 
-def _told(history: History, anomaly: Anomaly) -> list[Operation]:
+def _told(history: History, anomaly: Anomaly, *, every: bool) -> list[Operation]:
     """The operations that prove it; of a small session all up to the last of them."""
     proof = [history.operations[number] for number in anomaly.witness]
     home = history.sessions.get(anomaly.session)
-    every = [] if home is None else [*home.appends, *home.reads, *home.forgets]
+    others = [] if home is None else [*home.appends, *home.reads, *home.forgets]
     last_ns = max(operation.invoked_ns for operation in proof)
-    before = {one.number: one for one in every if one.invoked_ns <= last_ns}
+    before = {one.number: one for one in others if one.invoked_ns <= last_ns}
     before |= {one.number: one for one in proof}
-    if len(before) > SESSION_MAX:
+    if not every or len(before) > SESSION_MAX:
         return proof
     return sorted(before.values(), key=lambda one: one.invoked_ns)
 
