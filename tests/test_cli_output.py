@@ -152,6 +152,7 @@ def test_help_is_not_cut(shell: Shell):
         (["x.py:target", "--engine", "redsi"], "did you mean 'redis'?"),
         (["no_such.py:target"], "there is no file no_such.py in "),
         (["sqlite", "--operations", "append"], "append:N"),
+        (["sqlite", "--not-claimed", "durable"], "durable is always judged"),
     ],
 )
 def test_a_mistyped_name_is_guessed(shell: Shell, arguments: list[str], words: str):
@@ -162,16 +163,21 @@ def test_a_mistyped_name_is_guessed(shell: Shell, arguments: list[str], words: s
 
 def test_a_project_has_its_own_defaults_and_the_command_line_wins(shell: Shell):
     (shell.folder / "pyproject.toml").write_text(
-        '[tool.holdfast]\ntarget = "sqlite"\nfaults = ["none"]\npromises = ["faithful"]\n'
+        '[tool.holdfast]\ntarget = "sqlite"\nfaults = ["none"]\npromises = ["faithful", "recallable"]\n'
+        'not-claimed = ["recallable"]\n'
         "time = 20\nseed = 11\n"
     )
     result = json.loads(shell("check", "--json", "-", "--time", "19").stdout)
     assert (result["target"], result["seed"], list(result["promises"])) == (
         "sqlite",
         11,
-        ["faithful"],
+        ["faithful", "recallable"],
     )
-    assert "--promises faithful --time 19 --seed 11" in result["repeat"]
+    assert result["promises"]["recallable"]["verdict"] == "not claimed"
+    assert (
+        "--promises faithful,recallable --not-claimed recallable --time 19 --seed 11"
+        in result["repeat"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,9 @@ for command in cli_store.COMMANDS:
     "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."
 )
 @click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
+@click.option(
+    "--not-claimed", type=offer.Names(offer.promises), help="Promises that this store never made."
+)
 @click.option("--time", "time_s", type=float, help="Seconds (default 30).")
 @click.option(
     "--scenario", shell_complete=offer.scenarios, help="Only this one, such as power-cut."

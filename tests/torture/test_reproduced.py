@@ -51,9 +51,8 @@ def _reproduced(name: str, folder: Path) -> str:
     """What is wrong with the test that this twin is made into; nothing, if it does what it is for."""
     engine, target = TWINS[name], f"tests.verify.check.{name}"
     result, test = folder / "result.json", folder / "test_it.py"
-    checked = _run(
-        "holdfast", "check", target, "--engine", engine, "--json", result, "--shrink", "0"
-    )
+    words = ("--engine", engine, "--json", result, "--shrink", "0", "--time", "10")
+    checked = _run("holdfast", "check", target, *words)
     made = _run("holdfast", "reproduce", result, "--out", test, "--shrink", "300")
     if made.returncode != 0:
         return f"{name}: {made.stderr[-500:]}{checked.stderr[-500:]}"

@@ -123,6 +123,7 @@ class _Run:
             self.watcher.say("opening the store")
             try:
                 self.stopped = open_target(self.context, self.options.shown)
+                self._take_claims()
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
         self.deadline = time.monotonic() + self.options.limit_s
@@ -148,6 +149,12 @@ class _Run:
         room_s = LATE / 2 * self.options.time_s
         slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
         self.context.scale = self.options.scale * min(slower, 1.0)
+
+    def _take_claims(self) -> None:
+        """What the project says of the store counts beside what its target says."""
+        about = self.context.about
+        more = dict.fromkeys(self.options.not_claimed, "--not-claimed says so")
+        self.context.about = {**about, "not_claimed": {**more, **about["not_claimed"]}}
 
     def _take_data(self) -> None:
         """A store that only says where its files are works on a directory of ours from now on."""

@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.errors import UsageError, did_you_mean
 from holdfast.model import Durability
 from holdfast.secrets import SecretUrl
-from holdfast.verify.promises import PROMISES
+from holdfast.verify.promises import ALWAYS_JUDGED, PROMISES
 from holdfast.verify.scenarios import SCENARIOS
 from holdfast.verify.scenarios.base import OF_SEVERAL, Small
 from holdfast.verify.workload.plan import ensure_operations
@@ -40,6 +40,8 @@ class CheckOptions:
     seed: int = 0
     faults: tuple[str, ...] = ("all",)
     promises: tuple[str, ...] = PROMISES
+    not_claimed: tuple[str, ...] = ()
+    """Promises that this store does not make, beside those that its target does not claim."""
     time_s: float = TIME_S
     require: str | None = None
     """The level that every ack is held to; None is DISK, and REPLICA where there are several engines."""
@@ -55,10 +57,12 @@ class CheckOptions:
     """Not one configuration and every promise, but every configuration and `durable`."""
 
     def __post_init__(self) -> None:
-        if unknown := [p for p in self.promises if p not in PROMISES]:
+        if unknown := [p for p in (*self.promises, *self.not_claimed) if p not in PROMISES]:
             raise UsageError(
                 f"no promise {unknown[0]!r}{did_you_mean(unknown[0], PROMISES)}; there are: {', '.join(PROMISES)}"
             )
+        if judged := [p for p in self.not_claimed if p in ALWAYS_JUDGED]:
+            raise UsageError(f"not claimed: {judged[0]} is always judged")
         if wrong := [f for f in self.faults if f not in (*FAULTS, "all", "none")]:
             raise UsageError(
                 f"no fault {wrong[0]!r}{did_you_mean(wrong[0], FAULTS)}; there are: {_known()}"
@@ -129,6 +133,7 @@ class CheckOptions:
             ("--engine-version", self.engine_version),
             ("--faults", None if self.faults == ("all",) else ",".join(self.faults)),
             ("--promises", None if self.promises == PROMISES else ",".join(self.promises)),
+            ("--not-claimed", ",".join(self.not_claimed) or None),
             ("--scenario", self.scenario),
             ("--clients", None if self.clients is None else str(self.clients)),
             ("--operations", ",".join(self.operations) or None),

@@ -25,6 +25,10 @@ _APPENDS: Final = (
     (1, "append:1"), (1, "append:1,read"), (1, "append:2"), (2, "append:1"), (2, "append:2"),
     (2, "append:2,read"), (2, "append:1,append:1,read"), (4, "append:2,read"),
 )  # fmt: skip
+_READS: Final = (
+    (1, "append:1,read,read,read"), (2, "append:1,read,read,read"),
+)  # fmt: skip
+"""What strikes between a write and a read finds one of several reads rather than the only one."""
 _WINDOWS: Final = (
     (1, "append:2,read:1"), (1, "append:1,append:1,read:1"), (2, "append:1,append:1,read:1"),
     (2, "append:2,read:1"), (2, "append:2,append:2,read:2"),
@@ -150,6 +154,7 @@ def _small(promise: str, root: Mapping[str, Any]) -> list[tuple[int, str]]:
     plans: tuple[tuple[int, str], ...] = (
         *(_RETRIES if promise == "exactly-once" else ()),
         *(_FORGETS if promise == "forgotten" else ()),
+        *(_READS if promise in ("fresh", "loud") else ()),
         *(_WINDOWS if limited and promise == "snapshot" else ()),
         *_APPENDS,
         *(_FORGETS if forgets else ()),
