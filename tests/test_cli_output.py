@@ -134,6 +134,25 @@ def test_a_hostile_sentence_stays_inside_its_place(verdict: str, tag: str):
     assert not any("<script" in line.replace("\\<script", "") for line in lines[:-2])
 
 
+def test_a_reader_that_hangs_up_changes_no_verdict_and_no_file(disk_path: Path):
+    """`holdfast check … | head -1` exited with 1, which is "broken", and wrote no file."""
+    listens, speaks = os.pipe()
+    os.close(listens)
+    files = ("--json", "r.json", "--junit", "r.xml")
+    done = subprocess.run(
+        [COMMAND, *QUICK, *files],
+        stdout=speaks,
+        stderr=subprocess.PIPE,
+        cwd=disk_path,
+        timeout=100,
+    )
+    os.close(speaks)
+    assert done.returncode == 0, done.stderr
+    assert b"BrokenPipe" not in done.stderr
+    assert json.loads((disk_path / "r.json").read_text())["verdict"] == "kept"
+    assert (disk_path / "r.xml").exists()
+
+
 def test_help_is_not_cut(shell: Shell):
     shown = " ".join(shell("--help").stdout.split())
     for command in main.commands.values():

@@ -18,19 +18,20 @@ from tests.torture.counts import Counts
 ROOT = Path(__file__).parents[2]
 SOUND = {"sqlite": "stores:sound", "redis": "stores:sound_redis"}
 TWINS = {
-    "stores:lost_update": "sqlite",
-    "stores:torn_batch": "sqlite",
-    "stores:ack_before_write": "sqlite",
-    "stores:never_syncs": "sqlite",
-    "stores:lossy": "sqlite",
-    "stores:resurrects": "sqlite",
-    "stores:forgets_by_prefix": "sqlite",
-    "stores:oldest_first": "sqlite",
-    "content_stores:truncates": "sqlite",
-    "stores:swallows": "redis",
-    "stores:never_reconnects": "redis",
-    "stores:hides_all": "redis",
+    "stores:lost_update": ("sqlite", "none"),
+    "stores:torn_batch": ("sqlite", "none"),
+    "stores:ack_before_write": ("sqlite", "kill"),
+    "stores:never_syncs": ("sqlite", "power"),
+    "stores:lossy": ("sqlite", "none"),
+    "stores:resurrects": ("sqlite", "none"),
+    "stores:forgets_by_prefix": ("sqlite", "none"),
+    "stores:oldest_first": ("sqlite", "none"),
+    "content_stores:truncates": ("sqlite", "none"),
+    "stores:swallows": ("redis", "kill,network"),
+    "stores:never_reconnects": ("redis", "kill"),
+    "stores:hides_all": ("redis", "none"),
 }
+"""Each with its engine, and the faults that a check of it needs: how it is caught is tested elsewhere."""
 TIMES = 5
 COMMAND_S = 600
 
@@ -49,9 +50,9 @@ def _ends(file: Path) -> list[int]:
 
 def _reproduced(name: str, folder: Path) -> str:
     """What is wrong with the test that this twin is made into; nothing, if it does what it is for."""
-    engine, target = TWINS[name], f"tests.verify.check.{name}"
+    (engine, faults), target = TWINS[name], f"tests.verify.check.{name}"
     result, test = folder / "result.json", folder / "test_it.py"
-    words = ("--engine", engine, "--json", result, "--shrink", "0", "--time", "10")
+    words = ("--engine", engine, "--faults", faults, "--json", result, "--shrink", "0")
     checked = _run("holdfast", "check", target, *words)
     made = _run("holdfast", "reproduce", result, "--out", test, "--shrink", "300")
     if made.returncode != 0:

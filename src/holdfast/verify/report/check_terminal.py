@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.terminal import to_whoever_listens
 from holdfast.verify.report import card_terminal
 from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
@@ -50,7 +51,8 @@ class Live:
     def say(self, words: str) -> None:
         """What happens now."""
         if self._opening and not words.startswith(("starting ", "opening ")):
-            print(self._opening, flush=True)  # noqa: T201 - this is the terminal
+            with to_whoever_listens():
+                print(self._opening, flush=True)  # noqa: T201 - this is the terminal
             self._opening = ""
         if self._status is not None:
             self._status.update(words)
