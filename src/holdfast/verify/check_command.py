@@ -105,9 +105,14 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     given = {name: value for name, value in asked.items() if value is not None}
     options = kit.CheckOptions(**given)
     outputs.ensure_writable()
-    several = options.topology
-    words = report.opening(options.shown, all_configs=options.all_configs, topology=several)
-    live = report.Live(quiet=outputs.quiet, opening=words if outputs.talks else "")
+
+    def begin() -> None:
+        with terminal.to_whoever_listens():
+            report.open_with(
+                options.shown, all_configs=options.all_configs, topology=options.topology
+            )
+
+    live = report.Live(quiet=outputs.quiet, begin=begin if outputs.talks else None)
     result = _result(options, live)
     if result.verdict == "broken" and shrink_s:
         with live.running():

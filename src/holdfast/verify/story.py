@@ -72,8 +72,8 @@ def story_of(one: Mapping[str, Any]) -> str:
     roots = [each for each in one["anomalies"] if each.get("follows_from") is None]
     # Only the first of a kind are told with their faults.
     whole = [each for each in roots if "faults" in each] or roots
-    if told := [words for root in whole if (words := story(root))]:
-        return min(told, key=len)
+    if stories := [words for root in whole if (words := story(root))]:
+        return min(stories, key=len)
     for said in one["evidence"].get("scenarios", {}).values():
         for example in said.get("examples", ()):
             if example.get("sent") != example.get("seen"):

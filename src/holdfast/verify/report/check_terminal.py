@@ -6,11 +6,10 @@ import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.terminal import to_whoever_listens
 from holdfast.verify.report import card_terminal
 from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
@@ -29,15 +28,15 @@ _SENTENCE_CHARS_MAX: Final = 400
 class Live:
     """Shows on the error stream what happens now; a line a scenario where that is no terminal."""
 
-    def __init__(self, *, quiet: bool = False, opening: str = "") -> None:
-        """`opening` is printed when the target is open: a mistyped name needs no introduction."""
+    def __init__(self, *, quiet: bool = False, begin: Callable[[], None] | None = None) -> None:
+        """`begin` is called when the target is open: a mistyped name needs no introduction."""
         from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
         self._console = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet, soft_wrap=True
         )
         self._status: Any = None
-        self._opening = opening
+        self._begin = begin
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Live]:
@@ -50,10 +49,9 @@ class Live:
 
     def say(self, words: str) -> None:
         """What happens now."""
-        if self._opening and not words.startswith(("starting ", "opening ")):
-            with to_whoever_listens():
-                print(self._opening, flush=True)  # noqa: T201 - this is the terminal
-            self._opening = ""
+        if self._begin and not words.startswith(("starting ", "opening ")):
+            self._begin()
+            self._begin = None
         if self._status is not None:
             self._status.update(words)
 
@@ -68,11 +66,11 @@ _OPENING: Final = (
 )
 
 
-def opening(target: str, *, all_configs: bool = False, topology: str | None = None) -> str:
+def open_with(target: str, *, all_configs: bool = False, topology: str | None = None) -> None:
     """The sentence that tells a newcomer what is going to happen."""
     card = card_terminal.OPENING_OF_SEVERAL if topology else card_terminal.OPENING
     words = card if all_configs else _OPENING
-    return words.replace("{target}", target)
+    print(words.replace("{target}", target), flush=True)  # noqa: T201 - this is the terminal
 
 
 def show_place(file: Path) -> None:

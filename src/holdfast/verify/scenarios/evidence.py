@@ -70,13 +70,13 @@ def anomalies_json(
             "because": anomaly.because,
             "confirmed": anomaly.confirmed,
             "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
-            "operations": [_operation(one) for one in _told(history, anomaly, every=every)],
+            "operations": [_operation(one) for one in _shown(history, anomaly, every=every)],
             "fault": fault,
             **(_surroundings(history, among, anomaly) if whole else {}),
         }
 
 
-def _told(history: History, anomaly: Anomaly, *, every: bool) -> list[Operation]:
+def _shown(history: History, anomaly: Anomaly, *, every: bool) -> list[Operation]:
     """The operations that prove it; of a small session all up to the last of them."""
     proof = [history.operations[number] for number in anomaly.witness]
     home = history.sessions.get(anomaly.session)
