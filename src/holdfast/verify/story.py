@@ -81,6 +81,11 @@ def story_of(one: Mapping[str, Any]) -> str:
     return ""
 
 
+def example_of(promise: str, one: Mapping[str, Any], less: Mapping[str, Any] | None) -> str:
+    """The story of a broken promise: of the smallest plan (`less`), where that is about it."""
+    return (less["story"] if less and less["promise"] == promise else "") or story_of(one)
+
+
 def named(anomaly: Mapping[str, Any]) -> dict[str, Any]:
     """The same finding in the names of its story: clients are letters, messages `a0`."""
     names = _Names(None)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from holdfast.verify.judge import Verdict
+from holdfast.verify.report import ci
+from holdfast.verify.result import CheckResult, PromiseResult
 from holdfast.verify.story import named, story, story_of
 
 
@@ -116,3 +120,20 @@ def test_a_finding_in_the_names_of_its_story():
     assert [one["process"] for one in short["operations"]] == ["A", "B"]
     assert [one["messages"] for one in short["operations"]] == [["a0"], ["other"]]
     assert short["message"] == "a0"
+
+
+def test_ci_and_notebooks_show_the_story_of_the_smallest_plan():
+    operations = [_append("c1", 10, 20, "x"), _append("c1", 25, 30, "y"), _read("c2", 50)]
+    broken = PromiseResult(
+        Verdict.BROKEN, "gone", {}, ({"name": "lost", "operations": operations},)
+    )
+    less = {"promise": "durable", "story": "A appends a0 · B reads [] <b>", "repeat": ""}
+    result = CheckResult(
+        "t", 1, Verdict.BROKEN, {"durable": broken}, {}, {}, {"took_s": 1}, smallest=less
+    )
+    found = result.to_json()
+    assert "A appends a0 · B reads" in "\n".join(ci.markdown(found))
+    assert "A appends a0 · B reads [] &lt;b&gt;" in ci.junit(found)
+    assert "A appends a0 · B reads [] &lt;b&gt;" in result._repr_html_()
+    other = replace(result, smallest=less | {"promise": "loud"})
+    assert "A appends a0 · A appends a1 · B reads []" in ci.junit(other.to_json())

@@ -14,7 +14,7 @@ from holdfast.verify.report import card_terminal
 from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
-from holdfast.verify.story import story_of
+from holdfast.verify.story import example_of
 
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
 CLOSING: Final = {
@@ -164,10 +164,9 @@ def _causes(result: CheckResult) -> Iterator[str]:
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result.environment)
             less: Mapping[str, Any] = result.smallest or {}
-            is_less = less.get("promise") == promise
-            if example := (is_less and less["story"]) or story_of(one):
+            if example := example_of(promise, one, less):
                 yield f"{promise}: example: {_printable(example)}"
-            if is_less:
+            if less.get("promise") == promise:
                 yield f"{promise}: the smallest plan that shows it: {_printable(less['repeat'])}"
             yield f"{promise}: likely cause: {says.cause} Change: {says.change}"
             echoes = sum(bool(anomaly.get("follows_from")) for anomaly in one["anomalies"])
