@@ -116,7 +116,7 @@ def test_what_a_store_still_does_in_a_state_that_was_read_is_no_fault_of_the_kit
     """A thread of it made or removed files while the state was cleared away: the check ended there."""
 
     class Busy:
-        def visit(self, state: Path, sessions: object) -> Seen:
+        def visit(self, state: Path, _sessions: object) -> Seen:
             shutil.rmtree(state)
             return Seen([])
 
