@@ -118,10 +118,10 @@ def _less(plan: CheckOptions) -> Iterator[CheckOptions]:
     words = plan.operations
     if words and (plan.clients or 1) > 1:
         yield replace(plan, clients=(plan.clients or 1) - 1)
-    for at, word in enumerate(words):
+    for at, word in reversed(list(enumerate(words))):  # what comes last is missed least
         name, _, many = word.partition(":")
         before, after = words[:at], words[at + 1 :]
-        if len(words) > 1:
+        if any(other.startswith("append") for other in (*before, *after)):
             yield replace(plan, operations=(*before, *after))
         if name == "append" and int(many) > 1:
             yield replace(plan, operations=(*before, f"append:{int(many) - 1}", *after))

@@ -60,9 +60,9 @@ def story(anomaly: Mapping[str, Any]) -> str:
     line = ""
     ended_ns: int | None = None
     for began_ns, words, one in _counted(sorted(events, key=lambda event: event[0])):
-        overlaps = ended_ns is not None and one and began_ns < ended_ns
+        overlaps = ended_ns is not None and began_ns < ended_ns
         line += (" · meanwhile " if overlaps else " · ") + words if line else words
-        if one:
+        if one and one["status"] != "info":
             ended_ns = max(ended_ns or 0, one.get("completed_ns") or began_ns)
     return line
 

@@ -79,6 +79,12 @@ def test_a_story_tells_what_happened(
     assert story({"operations": operations, "faults": faults}) == expected
 
 
+def test_a_fault_in_the_middle_of_an_operation_is_told_as_that():
+    operations = [_append("c1", 10, 20, "x"), _read("c1", 30)]
+    told = story({"operations": operations, "faults": [{"name": "network", "time_ns": 33}]})
+    assert told == "A appends a0 · A reads [] · meanwhile network cut"
+
+
 def test_what_a_read_lacks_is_named():
     operations = [_append("c1", 10, 20, "x.0", "x.1"), _read("c2", 50, "y", "x.1", limit=2)]
     told = story({"operations": operations, "message": "x.0"})
