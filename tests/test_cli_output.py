@@ -134,6 +134,25 @@ def test_a_hostile_sentence_stays_inside_its_place(verdict: str, tag: str):
     assert not any("<script" in line.replace("\\<script", "") for line in lines[:-2])
 
 
+def test_a_reader_that_hangs_up_changes_no_verdict_and_no_file(disk_path: Path):
+    """`holdfast check … | head -1` exited with 1, which is "broken", and wrote no file."""
+    listens, speaks = os.pipe()
+    os.close(listens)
+    files = ("--json", "r.json", "--junit", "r.xml")
+    done = subprocess.run(
+        [COMMAND, *QUICK, *files],
+        stdout=speaks,
+        stderr=subprocess.PIPE,
+        cwd=disk_path,
+        timeout=100,
+    )
+    os.close(speaks)
+    assert done.returncode == 0, done.stderr
+    assert b"BrokenPipe" not in done.stderr
+    assert json.loads((disk_path / "r.json").read_text())["verdict"] == "kept"
+    assert (disk_path / "r.xml").exists()
+
+
 def test_help_is_not_cut(shell: Shell):
     shown = " ".join(shell("--help").stdout.split())
     for command in main.commands.values():
@@ -147,25 +166,37 @@ def test_help_is_not_cut(shell: Shell):
         (["redsi"], "did you mean 'redis'?"),
         (["sqlite", "--faults", "kil"], "did you mean 'kill'?"),
         (["sqlite", "--promises", "durabel"], "did you mean 'durable'?"),
+        (["sqlite", "--scenario", "powercut"], "did you mean 'power-cut'?"),
+        (["redis", "--config", "aof-evrysec"], "did you mean 'aof-everysec'?"),
+        (["x.py:target", "--engine", "redsi"], "did you mean 'redis'?"),
+        (["no_such.py:target"], "there is no file no_such.py in "),
+        (["sqlite", "--operations", "append"], "append:N"),
+        (["sqlite", "--not-claimed", "durable"], "durable is always judged"),
     ],
 )
 def test_a_mistyped_name_is_guessed(shell: Shell, arguments: list[str], words: str):
     done = shell("check", *arguments)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert done.stdout == ""  # whoever mistyped a name needs no introduction
 
 
 def test_a_project_has_its_own_defaults_and_the_command_line_wins(shell: Shell):
     (shell.folder / "pyproject.toml").write_text(
-        '[tool.holdfast]\ntarget = "sqlite"\nfaults = ["none"]\npromises = ["faithful"]\n'
+        '[tool.holdfast]\ntarget = "sqlite"\nfaults = ["none"]\npromises = ["faithful", "recallable"]\n'
+        'not-claimed = ["recallable"]\n'
         "time = 20\nseed = 11\n"
     )
     result = json.loads(shell("check", "--json", "-", "--time", "19").stdout)
     assert (result["target"], result["seed"], list(result["promises"])) == (
         "sqlite",
         11,
-        ["faithful"],
+        ["faithful", "recallable"],
     )
-    assert "--promises faithful --time 19 --seed 11" in result["repeat"]
+    assert result["promises"]["recallable"]["verdict"] == "not claimed"
+    assert (
+        "--promises faithful,recallable --not-claimed recallable --time 19 --seed 11"
+        in result["repeat"]
+    )
 
 
 @pytest.mark.parametrize(

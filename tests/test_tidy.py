@@ -124,8 +124,8 @@ def test_public_names_are_these_and_no_others():
 BACKENDS_SHARE = {"answers", "group_commit", "loops", "queries", "slots", "writes"}
 JUDGE_MAY = ("holdfast.verify.judge", "holdfast.verify.history", "holdfast.verify.promises",
              "holdfast.model", "holdfast.errors")  # fmt: skip
-REPORT_MAY = ("holdfast.verify.report", "holdfast.verify.result", "holdfast.verify.promises",
-              "holdfast.errors")  # fmt: skip
+REPORT_MAY = ("holdfast.verify.report", "holdfast.verify.result", "holdfast.verify.story",
+              "holdfast.verify.promises", "holdfast.errors")  # fmt: skip
 
 
 def out_of_room(here: str, target: str) -> str:

@@ -93,7 +93,19 @@ for command in cli_store.COMMANDS:
     "--faults", type=offer.Names(offer.faults), help="All, none, or names; commas between."
 )
 @click.option("--promises", type=offer.Names(offer.promises), help="Only these; commas between.")
+@click.option(
+    "--not-claimed", type=offer.Names(offer.promises), help="Promises that this store never made."
+)
 @click.option("--time", "time_s", type=float, help="Seconds (default 30).")
+@click.option(
+    "--scenario", shell_complete=offer.scenarios, help="Only this one, such as power-cut."
+)
+@click.option("--clients", type=int, help="At most so many at a time.")
+@click.option(
+    "--operations",
+    type=offer.Names(offer.operations),
+    help="All that each client does in a session, such as append:2,read,forget.",
+)
 @click.option("--require", type=shared.LEVELS, help="What every ack must survive (default DISK).")
 @click.option(
     "--all-configs",

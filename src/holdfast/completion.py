@@ -72,6 +72,22 @@ def providers(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return _begun(PROVIDERS, incomplete)
 
 
+def scenarios(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Scenarios of a check."""
+    from holdfast.verify.scenarios import SCENARIOS  # noqa: PLC0415 - see above
+
+    del ctx, param
+    return _begun((scenario.name for scenario in SCENARIOS), incomplete)
+
+
+def operations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """What a client of a small plan may do."""
+    from holdfast.verify.workload.plan import OPERATIONS  # noqa: PLC0415 - see above
+
+    del ctx, param
+    return _begun(OPERATIONS, incomplete)
+
+
 def _begun(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 

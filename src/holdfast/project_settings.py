@@ -22,11 +22,17 @@ OPTIONS: Final[dict[str, type | tuple[type, ...]]] = {
     "require": str,
     "faults": list,
     "promises": list,
+    "not-claimed": list,
 }
 """What may stand there, and of which type: the names are those of the options."""
 SEVERAL: Final[dict[str, type]] = {"targets": str, "seeds": int}
 """Lists that make several checks, one after another, and what is in them."""
-_PARAMETERS: Final = {"time": "time_s", "shrink": "shrink_s", "engine-version": "engine_version"}
+_PARAMETERS: Final = {
+    "time": "time_s",
+    "shrink": "shrink_s",
+    "engine-version": "engine_version",
+    "not-claimed": "not_claimed",
+}
 
 
 def read(folder: Path) -> dict[str, Any]:

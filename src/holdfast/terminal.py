@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -304,6 +305,17 @@ def _json(value: Any) -> str:
 
 STDOUT: Final = Path("-")
 """As the file of `--json`: standard output, with nothing else on it."""
+
+
+@contextlib.contextmanager
+def to_whoever_listens() -> Iterator[None]:
+    """Print inside; that a reader has hung up (`| head`) changes nothing of how a command ends."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whatever is printed later, at the exit of Python too, goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_json(value: Any, json_to: Path | None) -> None:

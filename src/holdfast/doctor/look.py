@@ -10,7 +10,7 @@ from holdfast import limits, operations
 from holdfast.connection import BACKENDS, scheme_of
 from holdfast.doctor.budget import TIME_S, Budget
 from holdfast.doctor.finding import DECISIVE, Audit, Hazard, Soundness
-from holdfast.errors import HoldfastError, UsageError, VerifyError
+from holdfast.errors import HoldfastError, UsageError, VerifyError, did_you_mean
 from holdfast.secrets import SecretUrl
 
 _ROOM: Final = "holdfast.doctor"  # cycle: only how the names of others begin
@@ -76,7 +76,8 @@ def assert_sound(
 def _look_for(scheme: str) -> Any:
     if scheme not in _AUDITS:
         raise UsageError(
-            f"no audit for {scheme + '://' if scheme else 'a target without a scheme'}; known are: "
+            f"no audit for {scheme + '://' if scheme else 'a target without a scheme'}"
+            f"{did_you_mean(scheme, _AUDITS)}; known are: "
             f"{', '.join(f'{name}://' for name in sorted(_AUDITS))}, and --manifest FILE"
         )
     module, requirement = _AUDITS[scheme]

@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,10 +65,11 @@ class Watcher(Protocol):
         """A scenario has ended."""
 
 
-def check(options: CheckOptions, watcher: Watcher) -> CheckResult:
+def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> CheckResult:
     """Hold a target to its promises. `VerifyError` where it cannot even be opened.
 
-    Ctrl-C ends it early, with what is known by then; everything that was started is ended.
+    Ctrl-C ends it early, with what is known by then; everything that was started is ended. Not
+    `whole`: what one scenario did not break is kept by it, though no proof of the promise.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -86,11 +87,12 @@ def check(options: CheckOptions, watcher: Watcher) -> CheckResult:
             say=watcher.say,
             require=options.required,
             named=options.faults,
+            small=options.small,
         )
         run = _Run(options, context, watcher)
         stack.callback(run.close)
         run.all()
-        return _result(run, time.monotonic() - began)
+        return _result(run, time.monotonic() - began, whole=whole)
 
 
 @dataclass(slots=True)
@@ -121,6 +123,7 @@ class _Run:
             self.watcher.say("opening the store")
             try:
                 self.stopped = open_target(self.context, self.options.shown)
+                self._take_claims()
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
         self.deadline = time.monotonic() + self.options.limit_s
@@ -146,6 +149,12 @@ class _Run:
         room_s = LATE / 2 * self.options.time_s
         slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
         self.context.scale = self.options.scale * min(slower, 1.0)
+
+    def _take_claims(self) -> None:
+        """What the project says of the store counts beside what its target says."""
+        about = self.context.about
+        more = dict.fromkeys(self.options.not_claimed, "--not-claimed says so")
+        self.context.about = {**about, "not_claimed": {**more, **about["not_claimed"]}}
 
     def _take_data(self) -> None:
         """A store that only says where its files are works on a directory of ours from now on."""
@@ -173,6 +182,10 @@ class _Run:
             self.stopped = "stopped by Ctrl-C"
 
     def _chosen(self) -> Iterator[Scenario]:
+        only = self.options.scenario
+        if only is not None:
+            yield next(scenario for scenario in SCENARIOS if scenario.name == only)
+            return
         for scenario in SCENARIOS:
             asked = scenario.fault is None or scenario.fault in self.options.wanted_faults
             if asked and set(scenario.tests) & set(self.options.promises):
@@ -254,15 +267,18 @@ class _Run:
         return moved or "expiring" not in self.context.claimed
 
 
-def _result(run: _Run, took_s: float) -> CheckResult:
+def _result(run: _Run, took_s: float, *, whole: bool) -> CheckResult:
     context, options = run.context, run.options
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     counts = add_counts([dict.fromkeys(("acknowledged", "read_back", "lost"), 0), *run.counts])
     found = strictly(context, run.findings)
-    missing = missing_evidence(context, found, options.wanted_faults, counts["acknowledged"])
-    findings = [*missing, *found]  # of several unknowns, what to do about it is said first
+    if whole:
+        more = list(missing_evidence(context, found, options.wanted_faults, counts["acknowledged"]))
+    else:
+        more = list(_not_broken(options.promises, found))
+    findings = [*more, *found]  # of several unknowns, what to do about it is said first
     promises = combine(options.promises, context.about["not_claimed"], findings, run.left_out)
     return CheckResult(
         target=context.about["name"] or options.shown,
@@ -276,6 +292,14 @@ def _result(run: _Run, took_s: float) -> CheckResult:
         not_asked=tuple(p for p in PROMISES if p not in options.promises),
         tested_to=tested_to(context, found).name,
     )
+
+
+def _not_broken(promises: Sequence[str], found: Sequence[Finding]) -> Iterator[Finding]:
+    """A scenario that ran to its end, and so calls something kept, did not break the others."""
+    ended = next((finding for finding in found if finding.verdict is Verdict.KEPT), None)
+    for promise in promises if ended else ():
+        if ended and promise not in {finding.promise for finding in found}:
+            yield replace(ended, promise=promise)
 
 
 def machine(took_s: float) -> dict[str, Any]:

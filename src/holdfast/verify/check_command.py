@@ -55,24 +55,36 @@ class Outputs:
                 terminal.ensure_writable(file)
 
     def write(self, result: CheckResult) -> None:
-        """Everything that was asked for."""
+        """Everything that was asked for: the files first, since a reader of ours may hang up."""
         found = result.to_json()
-        if self.json != terminal.STDOUT:
-            report.show(result, quiet=self.quiet)
-        terminal.write_json(found, self.json)
-        if self.report is not None:
-            terminal.write_file(iter([html.render(found)]), self.report)
-            self._say(self.report)
-        if self.junit is not None:
-            terminal.write_file(iter([ci.junit(found)]), self.junit)
-        if self.badge is not None:
-            terminal.write_file(iter([ci.BADGES[self.badge.suffix](found)]), self.badge)
+        for file, text in (
+            (self.report, html.render),
+            (self.junit, ci.junit),
+            (self.badge, ci.BADGES.get(self.badge.suffix if self.badge else "")),
+        ):
+            if file is not None and text is not None:
+                terminal.write_file(iter([text(found)]), file)
         if self.summary is not None:
             terminal.write_file(_added(self.summary, ci.markdown(found)), self.summary)
+        if self.json != terminal.STDOUT:
+            terminal.write_json(found, self.json)
+        with terminal.to_whoever_listens():
+            self._print(result, found)
 
-    def _say(self, file: Path) -> None:
-        if self.json != terminal.STDOUT and not self.quiet:
-            report.show_place(file)
+    def _print(self, result: CheckResult, found: dict[str, Any]) -> None:
+        if self.json == terminal.STDOUT:
+            terminal.write_json(found, self.json)
+            return
+        report.show(result, quiet=self.quiet)
+        if self.report is not None and self.talks:
+            report.show_place(self.report)
+        if result.verdict == "broken" and not result.rows and self.talks:
+            report.show_test_hint(self.json)
+
+    @property
+    def talks(self) -> bool:
+        """Whether the terminal is for people."""
+        return self.json != terminal.STDOUT and not self.quiet
 
 
 def run_all(outputs: Outputs, checks: list[dict[str, Any]]) -> int:
@@ -93,10 +105,14 @@ def run(outputs: Outputs, asked: dict[str, Any]) -> int:
     given = {name: value for name, value in asked.items() if value is not None}
     options = kit.CheckOptions(**given)
     outputs.ensure_writable()
-    if outputs.json != terminal.STDOUT and not outputs.quiet:
-        several = options.topology
-        report.open_with(options.shown, all_configs=options.all_configs, topology=several)
-    live = report.Live(quiet=outputs.quiet)
+
+    def begin() -> None:
+        with terminal.to_whoever_listens():
+            report.open_with(
+                options.shown, all_configs=options.all_configs, topology=options.topology
+            )
+
+    live = report.Live(quiet=outputs.quiet, begin=begin if outputs.talks else None)
     result = _result(options, live)
     if result.verdict == "broken" and shrink_s:
         with live.running():

@@ -66,7 +66,10 @@ def _why_not_opened(clients: ClientPool, shown: str) -> VerifyError:
     """With the line of the target that raised, where it is one."""
     failed = clients.processes[0].failed
     at = (failed or {}).get("at", "")
-    words = f"{shown}: {clients.trouble[0]}" + (f"\n  at {at}" if at else "")
+    trouble = clients.trouble[0]
+    words = (trouble if shown in trouble else f"{shown}: {trouble}") + (
+        f"\n  at {at}" if at else ""
+    )
     return VerifyError(words) if failed is None else TargetFailed(words)
 
 

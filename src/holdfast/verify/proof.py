@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,15 @@ def landed() -> list[Evidence]:
 def forget_landed() -> None:
     """Before a test: what landed in the one before it explains nothing."""
     _landed.clear()
+
+
+@contextlib.contextmanager
+def rehearsal() -> Iterator[None]:
+    """A fault inside only shows that it can be caused: nobody asked for it, so it did not land."""
+    before = list(_landed)
+    yield
+    _landed.clear()
+    _landed.extend(before)
 
 
 def await_true(condition: Callable[[], bool], timeout_s: float, poll_s: float = _POLL_S) -> bool:

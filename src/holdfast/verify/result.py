@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.verify.judge import Verdict
 from holdfast.verify.promises import ALWAYS_JUDGED, BY_ID
-from holdfast.verify.story import story
+from holdfast.verify.story import example_of, story
 
 EXIT_CODES: Final = {Verdict.KEPT: 0, Verdict.BROKEN: 1, Verdict.UNKNOWN: 3}
 ANOMALIES_MAX: Final = 50
@@ -85,7 +85,10 @@ class CheckResult:
             for name, one in self.promises.items()
         )
         head = f"<b>{escape(self.target)}: {self.verdict}</b>"
-        return f"{head}<table>{rows}</table><code>{escape(self.repeat)}</code>"
+        broken = [n for n, one in self.promises.items() if one.verdict is Verdict.BROKEN]
+        examples = [(n, example_of(n, asdict(self.promises[n]), self.smallest)) for n in broken]
+        stories = "".join(f"<p>{n}: {escape(words)}</p>" for n, words in examples if words)
+        return f"{head}<table>{rows}</table>{stories}<code>{escape(self.repeat)}</code>"
 
     @property
     def exit_code(self) -> int:

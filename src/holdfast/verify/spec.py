@@ -264,6 +264,8 @@ def _attribute(name: str) -> Any:
     module, _, attribute = name.rpartition(":")
     folder = Path.cwd()  # as `python -m` does: a target is often a file of this directory
     if module.endswith(".py"):
+        if not Path(module).is_file():
+            raise VerifyError(f"the target {name}: there is no file {module} in {folder}")
         folder, module = Path(module).resolve().parent, Path(module).stem
     if os.fspath(folder) not in sys.path:
         sys.path.insert(0, os.fspath(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,25 @@ def test_an_engine_that_does_not_start_on_a_state_has_lost_it_and_says_why(tmp_p
         again = tmp_path / "again"
         (again / "data").mkdir(parents=True)
         assert visitor.visit(again, []).lost == ""
+
+
+def test_what_a_store_still_does_in_a_state_that_was_read_is_no_fault_of_the_kit(tmp_path: Path):
+    """A thread of it made or removed files while the state was cleared away: the check ended there."""
+
+    class Busy:
+        def visit(self, state: Path, _sessions: object) -> Seen:
+            shutil.rmtree(state)
+            return Seen([])
+
+    history = tmp_path / "history.jsonl"
+    write_history(history, Header("sqlite"), [])
+    story = Story(Recording(Base(tmp_path), {}, []), history, TargetSpec("sqlite"), "data")
+    tour = Tour(ScenarioContext, PowerExplore(), story, tmp_path)  # type: ignore[arg-type]
+    tour._visitors.put(Busy())  # type: ignore[arg-type]
+    tour._room.acquire()
+    (state := tmp_path / "state").mkdir()
+    instant, crash = Instant(5, Loss.DROPPED, "then"), Crash(5, Loss.DROPPED, Tree(), {}, 0)
+    assert tour._one(instant, crash, state).broken == []
 
 
 def judged_at(ends_ns: list[int], tmp_path: Path) -> list[Verdict]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import VerifyError
-from holdfast.verify import reproduce
+from holdfast.verify import reproduce, shrink
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
@@ -87,7 +88,7 @@ def test_a_broken_promise_becomes_a_test(folder: Path, run: Run):
     assert made.returncode == 0, made.stderr
     text = (folder / "test_ids.py").read_text()
     assert "promises=('isolated',)" in text
-    assert "faults=('none',)" in text
+    assert "scenario='odd-ids'" in text
     assert _pytest(folder) == 1
     (folder / "memory.py").write_text(MENDED)
     assert _pytest(folder) == 0
@@ -104,7 +105,8 @@ def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: P
     assert "--shrink" not in found["repeat"]
     less = found["smallest"]
     assert less["promise"] == "isolated"
-    assert "--promises isolated " in less["repeat"]  # by a busy machine no shorter one is found
+    assert "--promises isolated --scenario odd-ids " in less["repeat"]
+    assert "A appends" in less["story"]
     assert f"isolated: the smallest plan that shows it: {less['repeat']}" in shrunk.stdout
     assert less["repeat"] in (folder / "r.html").read_text()
     plain = run(*words, "--shrink", "0")
@@ -112,20 +114,24 @@ def test_after_a_finding_a_smaller_plan_is_shown_and_the_verdict_stays(folder: P
     assert (plain.returncode, found["verdict"], "smallest" in found) == (1, "broken", False)
 
 
-def test_what_goes_wrong_while_shrinking_changes_no_verdict(monkeypatch: pytest.MonkeyPatch):
-    broken = PromiseResult(Verdict.BROKEN, "x", {}, ({"name": "lost", "fault": "kill"},))
-    result = CheckResult("t", 1, Verdict.BROKEN, {"durable": broken}, {}, {}, {})
-    asked = CheckOptions(target="t")
-    tried: list[float] = []
+def _result(**root: object) -> CheckResult:
+    root = {"name": "lost", "scenario": "kill-clients", "fault": "kill", **root}
+    broken = PromiseResult(Verdict.BROKEN, "x", {}, (root,))
+    return CheckResult("t", 1, Verdict.BROKEN, {"durable": broken}, {}, {}, {})
 
-    def otherwise(plan: CheckOptions, _: object) -> CheckResult:
-        """Broken again, in another way."""
-        tried.append(plan.time_s)
+
+def test_what_goes_wrong_while_shrinking_changes_no_verdict(monkeypatch: pytest.MonkeyPatch):
+    result, tried = _result(), list[CheckOptions]()
+    kept = PromiseResult(Verdict.KEPT, "x")
+
+    def otherwise(plan: CheckOptions, _: object, **_more: bool) -> CheckResult:
+        tried.append(plan)
         if errors:
             raise errors.pop()
-        return replace(result, promises={"durable": replace(broken, anomalies=())})
+        return replace(result, promises={"durable": kept})
 
-    monkeypatch.setattr(reproduce, "check", otherwise)
+    monkeypatch.setattr(shrink, "check", otherwise)
+    asked = CheckOptions(target="t")
     errors: list[BaseException] = [VerifyError("engine"), KeyboardInterrupt(), OSError("disk")]
     while errors:
         assert reproduce.smallest(asked, result, 20) is None
@@ -134,7 +140,43 @@ def test_what_goes_wrong_while_shrinking_changes_no_verdict(monkeypatch: pytest.
     assert reproduce.smallest(asked, result, 0) is None
     assert tried == []
     assert reproduce.smallest(asked, result, 20) is None
-    assert tried == [2.0, 5.0]
+    # Every small plan, then the scenario as it is; what would take longer than 20 s is left out.
+    assert {plan.scenario for plan in tried} == {"kill-clients"}
+    assert [plan.time_s for plan in tried if not plan.operations] == [2.0, 5.0]
+
+
+def test_what_breaks_it_is_tried_with_one_client_operation_and_message_less(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Of a store that breaks whenever two clients append, that is what is left."""
+    result, kept = _result(faults=[], nearby=[{}]), PromiseResult(Verdict.KEPT, "x")
+
+    def breaks(plan: CheckOptions, _: object, **_more: bool) -> CheckResult:
+        is_so = plan.clients == 2 and any(word.startswith("append") for word in plan.operations)
+        return result if is_so else replace(result, promises={"durable": kept})
+
+    monkeypatch.setattr(shrink, "check", breaks)
+    monkeypatch.setattr(shrink, "_APPENDS", ((4, "append:2,read"), (2, "read,append:3,forget")))
+    found = result.to_json()["promises"]["durable"]
+    least = shrink.least(CheckOptions(target="t"), "durable", found, 60)
+    assert least is not None
+    plan = least[0]
+    assert (plan.scenario, plan.clients, plan.operations) == ("concurrency", 2, ("append:1",))
+
+
+def test_a_lost_update_is_told_with_two_appends_and_a_read(
+    warm_command: WarmCommand, disk_path: Path
+):
+    words = (
+        "check", "tests.verify.check.stores:lost_update", "--engine", "sqlite", "--faults", "none",
+        "--time", "6", "--seed", "5", "--shrink", "60", "--json", str(disk_path / "r.json"),
+    )  # fmt: skip
+    done = warm_command.run(words, cwd=Path.cwd(), env=dict(os.environ), given=None)
+    less = json.loads((disk_path / "r.json").read_text())["smallest"]
+    told = re.sub("[A-Z]", "X", re.sub("[abc]0", "x0", less["story"]))
+    assert told == "X appends x0 · meanwhile X appends x0 · X reads [x0] without x0"
+    assert "--scenario concurrency --clients 2 --operations append:1 " in less["repeat"]
+    assert less["story"] in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_a_failure_tells_which_faults_landed_on_what(pytester: pytest.Pytester) 
         "def test_before(redis_engine):\n"
         "    redis_engine.kill()\n"
         "def test_it(redis_engine_factory, postgres_engine):\n"
-        "    redis = redis_engine_factory(config='aof-everysec')\n"
+        "    redis = redis_engine_factory(config='aof-everysec', power='best')\n"
         "    redis.restart()\n"
         "    assert 'redis aof-everysec local: running, pid ' in repr(redis)\n"
         "    postgres_engine.kill()\n"

@@ -245,6 +245,16 @@ def test_a_version_that_was_asked_for_is_checked(redis_server: redis.Redis) -> N
         start_engine("redis", provider="url", version="1.0")
 
 
+def test_a_wrong_password_is_called_that(redis_server: redis.Redis) -> None:
+    url = os.environ["HOLDFAST_REDIS_URL"]
+    redis_server.config_set("requirepass", "right")
+    with pytest.raises(UsageError, match="refuses this user name or password, or asks for one"):
+        start_engine("redis", provider="url")
+    os.environ["HOLDFAST_REDIS_URL"] = url.replace("://", "://:wrong@")
+    with pytest.raises(UsageError, match="refuses this user name or password"):
+        start_engine("redis", provider="url")
+
+
 def test_no_url_and_no_answer_are_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_REDIS_URL", raising=False)
     with pytest.raises(EngineMissing, match="HOLDFAST_REDIS_URL is not set"):

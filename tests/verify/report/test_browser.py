@@ -126,7 +126,8 @@ def test_the_first_screen_has_verdict_cause_fix_example_and_command(
             first.locator(".change dd"),
             first.locator(".story"),
             first.locator(".pan"),
-            first.locator(".again code"),
+            first.locator(".again code").nth(0),
+            first.locator(".again code").nth(1),
         ):
             expect(part).to_be_visible()
             box = part.bounding_box()

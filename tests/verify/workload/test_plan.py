@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.verify.workload.plan import Shape, Step, message, steps
+from holdfast.verify.workload.plan import MEETING, Shape, Step, ensure_operations, message, steps
 
 
 def first(seed: int, client: str, shape: Shape, count: int = 400) -> list[Step]:
@@ -70,3 +71,33 @@ def test_a_step_survives_the_wire():
 def test_a_message_says_who_it_is():
     assert message("c1.7.0")["content"].startswith("c1.7.0 ")
     assert message("c1.7.0") == message("c1.7.0")
+
+
+def test_a_small_plan_is_the_same_few_operations_in_one_session_after_another():
+    shape = Shape("x", operations=("append:2", "read:1", "forget", "retry"))
+    plan = first(1, "x.c1", shape, 8)
+    assert [step.f for step in plan] == ["append", "history", "forget", "append"] * 2
+    assert plan[0] == plan[3] != plan[4] == plan[7]  # a retry has its key
+    assert plan[0].key
+    assert [step.session for step in plan] == ["x-c1-0"] * 4 + ["x-c1-1"] * 4
+    assert len(plan[0].messages) == 2
+    assert plan[1].limit == 1
+
+
+def test_without_a_key_nothing_is_sent_twice():
+    plan = first(1, "x.c1", Shape("x", keyed=False, operations=("append:1", "retry")), 50)
+    assert len({step.messages for step in plan}) == 50
+
+
+def test_several_clients_meet_in_each_session():
+    plan = first(1, "x.c1", Shape("x", clients=2, operations=("append:1",)), 4)
+    assert [step.f for step in plan] == ["meet", "append"] * 2
+    assert {step.session for step in plan if step.f == "append"} == {MEETING}
+
+
+@pytest.mark.parametrize(
+    "word", ["append", "append:0", "append:x", "append:41", "forget:1", "x", ""]
+)
+def test_what_is_no_operation_is_refused(word: str):
+    with pytest.raises(ValueError, match="append:N"):
+        ensure_operations(["append:1", word])

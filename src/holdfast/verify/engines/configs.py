@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, did_you_mean
 
 _AOF: Final = {"appendonly": "yes", "save": ""}
 _SAVE_POINTS: Final = "3600 1 300 100 60 10000"
@@ -69,5 +69,8 @@ def settings_of(kind: str, config: str, extra: Mapping[str, str]) -> dict[str, s
     """The settings of a named configuration, with the caller's own over them."""
     known = CONFIGS[kind]
     if config not in known:
-        raise UsageError(f"{kind} has no configuration {config!r}; there are: {', '.join(known)}")
+        raise UsageError(
+            f"{kind} has no configuration {config!r}{did_you_mean(config, known)}; "
+            f"there are: {', '.join(known)}"
+        )
     return {**known[config], **extra}

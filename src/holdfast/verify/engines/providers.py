@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, did_you_mean
 from holdfast.verify.engines.options import DEFAULT_CONFIG, KINDS, EngineOptions, Found, as_settings
 from holdfast.verify.engines.protocol import Engine
 from holdfast.verify.instrument import Instrument
@@ -73,7 +73,9 @@ def open_engine(
 ) -> Engine:
     """An engine that is not started yet: for `with`, or for `start()` at a chosen moment."""
     if kind not in KINDS:
-        raise UsageError(f"no engine {kind!r}; there are: {', '.join(KINDS)}")
+        raise UsageError(
+            f"no engine {kind!r}{did_you_mean(kind, KINDS)}; there are: {', '.join(KINDS)}"
+        )
     if clock and _chosen(provider) != "local":
         raise UsageError("clock=True needs a process of this machine: use the provider local")
     if topology is not None and _chosen(provider) != "local":

@@ -40,6 +40,8 @@ _MARK: Final = "holdfast"
 _SCAN_COUNT: Final = 1000
 _LOOK_KEYS_MAX: Final = 20_000
 """So many keys are looked at for some that are not of a check."""
+_LOGIN: Final = ("authent", "password", "noauth")
+"""What a server says to one whose name or password it does not take."""
 _CLEAN: Final = "from holdfast.verify.engines.url import clean_up; clean_up()"
 _UNDO_URL: Final = "HOLDFAST_UNDO_URL"
 _UNDO_NAMESPACE: Final = "HOLDFAST_UNDO_NAMESPACE"
@@ -199,6 +201,12 @@ class UrlEngine(Block):
         try:
             yield
         except self._driver_errors() as error:
+            if any(word in str(error).lower() for word in _LOGIN):
+                raise UsageError(
+                    f"{self.place.name} refuses this user name or password, or asks for one "
+                    f"({error}). Nothing was written. Put them into the URL: {self.kind}://NAME:PASSWORD@…",
+                    backend=self.kind,
+                ) from error
             raise EngineMissing(
                 f"no {self.kind} answers at {self.place.name} ({error}). To get it: start it, or "
                 f"set {url_variable(self.kind)} to one that runs",

@@ -28,7 +28,7 @@ from holdfast.verify import reaper
 from holdfast.verify.blocks import Block
 from holdfast.verify.instrument import Instrument
 from holdfast.verify.power import kernel
-from holdfast.verify.proof import Evidence
+from holdfast.verify.proof import Evidence, rehearsal
 from holdfast.verify.rundir import RunDir
 
 SIZE_BYTES: Final = 1 << 30
@@ -197,7 +197,8 @@ class BlockSupply(Block):
         synced.write_bytes(content)
         self.settle()
         not_synced.write_bytes(content)
-        self.cut(lambda: None)
+        with rehearsal():
+            self.cut(lambda: None)
         if not synced.exists() or synced.read_bytes() != content:
             raise FaultNotProven("power cut: a file that was synced did not survive a cut")
         if not_synced.exists() and not_synced.read_bytes() == content:

@@ -22,7 +22,7 @@ from holdfast.linux import is_gone, is_within, memory_map, open_files, open_flag
 from holdfast.verify import shims
 from holdfast.verify.blocks import Block
 from holdfast.verify.instrument import Instrument, Launch
-from holdfast.verify.proof import Evidence
+from holdfast.verify.proof import Evidence, rehearsal
 from holdfast.verify.rundir import RunDir
 from holdfast.verify.shims.shared import shared_file
 
@@ -175,7 +175,8 @@ class ShimSupply(Block):
         subprocess.run(  # noqa: S603 - our own words
             launch.command, env=launch.environment, timeout=_CONTROL_TIMEOUT_S, check=True
         )
-        self.cut(lambda: None)
+        with rehearsal():
+            self.cut(lambda: None)
         synced, not_synced = self.directory / ".synced", self.directory / ".not-synced"
         if not synced.exists() or synced.read_bytes() != b"holdfast":
             raise FaultNotProven("power cut (shim): a write that was synced did not survive")

@@ -315,6 +315,15 @@ _TABLE: Final = (
     ),
     _When(
         Cause(
+            "The engine could not be reached, and the read was answered all the same: its error was "
+            "swallowed, or a cache spoke instead.",
+            "Let the error of a read out: an empty history is an answer only where the engine gave it.",
+        ),
+        promise="fresh",
+        faults=_ENGINE_GONE | _UNANSWERED | {"disk"},
+    ),
+    _When(
+        Cause(
             "The read was answered from something older than the engine's own state: a cache in "
             "the process, a replica that lags behind, or a write still in a queue.",
             "Read where the write was acknowledged, drop the cache on every append, or hand the "

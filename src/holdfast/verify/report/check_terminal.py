@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from holdfast.verify.report import card_terminal
 from holdfast.verify.report.card_terminal import COLOURS
 from holdfast.verify.report.causes import of_promise
 from holdfast.verify.result import CheckResult, PromiseResult
+from holdfast.verify.story import example_of
 
 _MARKS: Final = {"kept": "✓", "broken": "✗", "unknown": "?", "not claimed": "-"}
 CLOSING: Final = {
@@ -26,13 +28,15 @@ _SENTENCE_CHARS_MAX: Final = 400
 class Live:
     """Shows on the error stream what happens now; a line a scenario where that is no terminal."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, begin: Callable[[], None] | None = None) -> None:
+        """`begin` is called when the target is open: a mistyped name needs no introduction."""
         from rich.console import Console  # noqa: PLC0415 - needed only for printing
 
         self._console = Console(
             stderr=True, highlight=False, markup=False, emoji=False, quiet=quiet, soft_wrap=True
         )
         self._status: Any = None
+        self._begin = begin
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Live]:
@@ -45,6 +49,9 @@ class Live:
 
     def say(self, words: str) -> None:
         """What happens now."""
+        if self._begin and not words.startswith(("starting ", "opening ")):
+            self._begin()
+            self._begin = None
         if self._status is not None:
             self._status.update(words)
 
@@ -69,6 +76,13 @@ def open_with(target: str, *, all_configs: bool = False, topology: str | None = 
 def show_place(file: Path) -> None:
     """Where the page is."""
     print(f"The report: {_printable(str(file))}")  # noqa: T201 - this is the terminal
+
+
+def show_test_hint(file: Path | None) -> None:
+    """How a finding becomes a test."""
+    more = "" if file else " (after a check with --json result.json)"
+    name = _printable(shlex.quote(str(file or "result.json")))
+    print(f"Keep a test of it: holdfast reproduce {name} --out test_it.py{more}")  # noqa: T201 - this is the terminal
 
 
 def show(result: CheckResult, *, quiet: bool = False) -> None:
@@ -150,9 +164,7 @@ def _causes(result: CheckResult) -> Iterator[str]:
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result.environment)
             less: Mapping[str, Any] = result.smallest or {}
-            stories = [less.get("story", "")] if less.get("promise") == promise else []
-            stories += [anomaly["story"] for anomaly in one["anomalies"]]
-            if example := next((each for each in stories if each), ""):
+            if example := example_of(promise, one, less):
                 yield f"{promise}: example: {_printable(example)}"
             if less.get("promise") == promise:
                 yield f"{promise}: the smallest plan that shows it: {_printable(less['repeat'])}"

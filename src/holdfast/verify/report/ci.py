@@ -8,6 +8,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from holdfast.verify.report.causes import of_promise
+from holdfast.verify.story import example_of
 
 _COLOURS: Final = {"kept": "#12703f", "broken": "#b01f1a", "unknown": "#775000"}
 _MARKS = {"kept": "✅", "broken": "❌", "unknown": "❔", "not claimed": "-"}
@@ -26,7 +27,7 @@ def markdown(result: Mapping[str, Any]) -> Iterator[str]:
     for promise, one in result["promises"].items():
         if one["verdict"] == "broken":
             says = of_promise(promise, one, result["environment"])
-            if example := next((a["story"] for a in one["anomalies"] if a.get("story")), ""):
+            if example := example_of(promise, one, result.get("smallest")):
                 yield f"**{promise}**, for example: {_cell(example)}"
                 yield ""
             yield f"**{promise}**: {_cell(says.cause)} *Change:* {_cell(says.change)}"
@@ -54,9 +55,11 @@ def junit(result: Mapping[str, Any]) -> str:
             one["verdict"]
         )
         if kind is not None:
-            ET.SubElement(case, kind, message=_xml(one["because"])).text = _xml(
-                f"{one['because']}\nThe same plan again: {result['repeat']}"
-            )
+            broken = one["verdict"] == "broken"
+            example = example_of(promise, one, result.get("smallest")) if broken else ""
+            words = [one["because"], example, f"The same plan again: {result['repeat']}"]
+            text = _xml("\n".join(filter(None, words)))
+            ET.SubElement(case, kind, message=_xml(one["because"])).text = text
     whole = ET.Element("testsuites")
     whole.append(suite)
     ET.indent(whole)

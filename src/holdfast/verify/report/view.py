@@ -12,6 +12,7 @@ from holdfast.verify.report import causes, timeline
 from holdfast.verify.report.check_terminal import CLOSING, closing_of
 from holdfast.verify.report.evidence import flat, in_words
 from holdfast.verify.result import ANOMALIES_MAX, LASTING
+from holdfast.verify.story import named
 
 SHOWN_MAX: Final = 2
 """So many anomalies of one promise are told in full; the rest are counted."""
@@ -176,12 +177,18 @@ def _first(info: Mapping[str, Any]) -> dict[str, Any] | None:
 def _first_of(info: Mapping[str, Any], promise: str, root: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_anomaly(info, promise, root),
-        "drawing": timeline.draw({**root, "nearby": []}),
+        **_in_names(root),
         "promise": promise,
         "story": root.get("story", ""),
         "example": None,
         "repeat": info.get("repeat", ""),
     }
+
+
+def _in_names(root: Mapping[str, Any]) -> dict[str, Any]:
+    """The sentence and the drawing, in the names of the story above them."""
+    short = named({**root, "nearby": []})
+    return {"because": short["because"], "drawing": timeline.draw(short)}
 
 
 def _size(root: Mapping[str, Any]) -> tuple[int, int, int]:

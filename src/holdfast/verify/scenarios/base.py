@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +72,8 @@ class Scenario:
     """Causes no fault of a name, and yet is told by its own where it could not be run."""
     survived: Durability = Durability.MEMORY
     """What an ack has survived where this scenario says that `durable` was kept."""
+    few = False
+    """Its sessions are a handful of operations, which are told whole."""
     upon_clients = False
     """Its fault strikes the clients: of a server, which lives on, it says nothing."""
 
@@ -83,6 +85,14 @@ class Scenario:
     def run(self, context: ScenarioContext) -> Outcome:
         """Run it; `VerifyError` means that nothing can be said."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """The least that shows a finding: so many clients, and all that each does in a session."""
+
+    clients: int
+    operations: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -106,6 +116,8 @@ class ScenarioContext:
     """The faults that were asked for by name: they may take as long as there is time."""
     fork_server: ForkServer | None = None
     """Of which clients are forked; without one each is started."""
+    small: Small | None = None
+    """Fewer clients, and what each does in a session; None leaves that to the scenario."""
     alone: str = ""
     """Why there is one client at a time: the store lets no second process in, or loses messages
     as soon as several write, so that nothing else could be seen."""
@@ -117,7 +129,12 @@ class ScenarioContext:
 
     def at_once(self, usual: int) -> int:
         """So many clients at a time."""
-        return 1 if self.alone else usual
+        return 1 if self.alone else min(usual, self.small.clients if self.small else usual)
+
+    @property
+    def shares(self) -> bool:
+        """Whether many at once may use one store of a process."""
+        return bool(self.about.get("many")) and not self.alone and self.small is None
 
     def amount(self, usual: int) -> int:
         """So many, scaled to the time that there is."""
@@ -127,7 +144,7 @@ class ScenarioContext:
         """A load that uses what the target claims to have."""
         keyed = bool(self.about["keyed"]) and "exactly-once" in self.claimed
         usual = {"keyed": keyed, "forgets": "forgotten" in self.claimed}
-        return Shape(name, **{**usual, **changes})
+        return Shape(name, **{**usual, **changes, **(asdict(self.small) if self.small else {})})
 
     def clients(self, scenario: Scenario, *, spec: TargetSpec | None = None) -> ClientPool:
         """Clients for a scenario; use it in `with`."""
@@ -148,7 +165,7 @@ class ScenarioContext:
         As a service is: group commit, pools and shared connections are at work in nothing else. Of
         our own stores these use the async API and the sync one in turn.
         """
-        many = count // 2 if self.about.get("many") and not self.alone else 0
+        many = count // 2 if self.shares else 0
         by_async = many - many // 2 if self.spec.is_holdfast else 0
         spec = job.pop("spec", None) or clients.spec
         started = clients.start(count - many, spec=spec, **job)
@@ -223,7 +240,8 @@ class ScenarioContext:
         clients.write(path, Header(name, claims=self.claimed, **about))
         history = read_history(path)
         result = judge(history)
-        findings = [*broken(scenario, history, result), *_tested(scenario, clients, result, kept)]
+        found = broken(scenario, history, result, every=scenario.few or self.small is not None)
+        findings = [*found, *_tested(scenario, clients, result, kept)]
         counts = counts_of(result)
         return Outcome(findings, [counts], clients.hung)
 
@@ -251,10 +269,13 @@ def counts_of(result: JudgeResult) -> dict[str, int]:
     return counts
 
 
-def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterator[Finding]:
+def broken(
+    scenario: Scenario, history: History, result: JudgeResult, *, every: bool = False
+) -> Iterator[Finding]:
     """A finding for each promise that a root breaks, whether or not it was aimed at.
 
-    What needs no fault comes first; what follows from these roots comes after them.
+    What needs no fault comes first; what follows from these roots comes after them. `every`: small
+    sessions are told whole, since each of their operations has a part in it.
     """
     by_promise: dict[str, list[Anomaly]] = {}
     for anomaly in sorted(result.roots, key=lambda root: _faults_needed(history, root)):
@@ -264,7 +285,9 @@ def broken(scenario: Scenario, history: History, result: JudgeResult) -> Iterato
     for promise, anomalies in by_promise.items():
         names = {anomaly.name for anomaly in anomalies}
         own = [echo for echo in echoes if not names.isdisjoint(echo.follows_from or ())]
-        found = _anomalies_json(scenario, history, [*anomalies, *own], result.anomalies)
+        found = _anomalies_json(
+            scenario, history, [*anomalies, *own], result.anomalies, every=every
+        )
         words = f"{anomalies[0].name}: {anomalies[0].because}"
         yield Finding(promise, Verdict.BROKEN, words, scenario.name, evidence, found)
     yield from _denied(scenario, history, result.roots)
@@ -298,9 +321,15 @@ def _denied(
 
 
 def _anomalies_json(
-    scenario: Scenario, history: History, anomalies: list[Anomaly], among: Sequence[Anomaly]
+    scenario: Scenario,
+    history: History,
+    anomalies: list[Anomaly],
+    among: Sequence[Anomaly],
+    *,
+    every: bool = False,
 ) -> tuple[dict[str, Any], ...]:
-    return tuple(anomalies_json(scenario.name, scenario.fault, history, anomalies, among=among))
+    name, fault = scenario.name, scenario.fault
+    return tuple(anomalies_json(name, fault, history, anomalies, among=among, every=every))
 
 
 def _tested(

@@ -60,6 +60,7 @@ class CrashAtLine(Scenario):
     """Run up to a line, end the application there, reopen the store, and ask; line by line."""
 
     name = "crash-at-line"
+    few = True
     about = "the application is ended at one line of the store after another"
     fault: str = "crash-at-line"
     tests: tuple[str, ...] = ("durable", "atomic", "exactly-once", "forgotten", "loud")

@@ -15,6 +15,8 @@ from holdfast.verify.workload import plan
 
 WHOLE_MAX: Final = 3
 """So many of each name are told with their conversation; the others with their operations."""
+SESSION_MAX: Final = 8
+"""A session of so few operations is told whole."""
 FAULTS_MAX: Final = 5
 NEARBY_MAX: Final = 3
 LINES_BEFORE: Final = 4
@@ -47,10 +49,12 @@ def anomalies_json(
     anomalies: Iterable[Anomaly],
     *,
     among: Sequence[Anomaly],
+    every: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Each anomaly with its operations; the first of each name with all that is known of it.
 
-    `among` is everything that was found in this history: one read may lack many messages.
+    `among` is everything that was found in this history: one read may lack many messages. `every`:
+    of a small session all operations are told, not only those that prove it.
     """
     counted: dict[str, int] = {}
     for anomaly in anomalies:
@@ -66,10 +70,23 @@ def anomalies_json(
             "because": anomaly.because,
             "confirmed": anomaly.confirmed,
             "follows_from": None if anomaly.follows_from is None else list(anomaly.follows_from),
-            "operations": [_operation(history.operations[number]) for number in anomaly.witness],
+            "operations": [_operation(one) for one in _shown(history, anomaly, every=every)],
             "fault": fault,
             **(_surroundings(history, among, anomaly) if whole else {}),
         }
+
+
+def _shown(history: History, anomaly: Anomaly, *, every: bool) -> list[Operation]:
+    """The operations that prove it; of a small session all up to the last of them."""
+    proof = [history.operations[number] for number in anomaly.witness]
+    home = history.sessions.get(anomaly.session)
+    others = [] if home is None else [*home.appends, *home.reads, *home.forgets]
+    last_ns = max(operation.invoked_ns for operation in proof)
+    before = {one.number: one for one in others if one.invoked_ns <= last_ns}
+    before |= {one.number: one for one in proof}
+    if not every or len(before) > SESSION_MAX:
+        return proof
+    return sorted(before.values(), key=lambda one: one.invoked_ns)
 
 
 def _surroundings(history: History, among: Sequence[Anomaly], anomaly: Anomaly) -> dict[str, Any]:

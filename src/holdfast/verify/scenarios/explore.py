@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,9 +105,9 @@ class PowerExplore(Scenario):
             with replace(context, bounds=bounds).clients(self, spec=spec) as clients:
                 clients.instruments += [recorder] if spec.embedded else []
                 # Of three that each sync their own writes, none leaves the others' unsynced for long.
-                count = context.at_once(2 if context.about.get("many") else CLIENTS)
+                several = context.at_once(2 if context.about.get("many") else CLIENTS)
                 shape = context.shape(self.name, large_by=f"{self.name}.c1")
-                for client in context.start_mixed(clients, count, at_once=CROWD, shape=shape):
+                for client in context.start_mixed(clients, several, at_once=CROWD, shape=shape):
                     client.go()
                 clients.until_acknowledged(acks)
                 clients.stop()
@@ -194,6 +194,7 @@ class Tour:
         self._cores = os.cpu_count() or 1
         self._visitors: queue.SimpleQueue[Visitor] = queue.SimpleQueue()
         self._room = threading.BoundedSemaphore(2 * self._cores)
+        self._states = count()
 
     def visit(self, states: int, deadline: float) -> None:
         """Visit so many, or fewer, but some, if the time is over before."""
@@ -217,7 +218,7 @@ class Tour:
         story, futures, done = self._story, list[Future[Visited]](), 0
         disk = story.recording.disk()
         operations = story.recording.operations
-        for number, instant in enumerate(instants):
+        for instant in instants:
             if self._is_over(deadline, under_way=len(futures)):
                 break
             ended = bisect.bisect_right(operations, instant.at_ns, key=lambda each: each.at_ns)
@@ -226,7 +227,7 @@ class Tour:
             chosen = replace(instant, loss=Loss.DROPPED) if disk.at_rest else instant
             crash = disk.crash(chosen.at_ns, chosen.loss, self._context.seed)
             self._room.acquire()
-            state = self._scratch / f"state-{number}"
+            state = self._scratch / f"state-{next(self._states)}"
             state.mkdir(mode=0o711)
             build(crash, story.recording.base, story.recording.kinds, state)
             futures.append(pool.submit(self._one, chosen, crash, state))
@@ -246,7 +247,8 @@ class Tour:
             seen = visitor.visit(state, promised.sessions)
         finally:
             self._visitors.put(visitor)
-            shutil.rmtree(state)
+            # A thread of the store may still be at work there; what is left goes with the scratch.
+            shutil.rmtree(state, ignore_errors=True)
             self._room.release()
         return self._judge(Visited(instant, crash, promised), seen)
 
@@ -309,7 +311,7 @@ class Tour:
 
     def _kept(self) -> str:
         kinds = Counter(str(one.instant.loss) for one in self.visited)
-        listed = ", ".join(f"{count} {loss}" for loss, count in sorted(kinds.items()))
+        listed = ", ".join(f"{many} {loss}" for loss, many in sorted(kinds.items()))
         return f"{len(self.visited)} crash states of one run ({listed})"
 
     def _evidence(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class PowerCut(EngineFault):
         Apart from one another, since a process that syncs its own write syncs those of others as well.
         """
         shape = context.shape(self.name)
-        shared = bool(context.about.get("many")) and not context.alone
+        shared = context.shares
         apart = 1 if shared else self.rounds
         at_once = context.at_once(CLIENTS)
         few = clients.start(at_once * apart, shape=shape, lazy=True)

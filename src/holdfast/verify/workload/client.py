@@ -85,6 +85,7 @@ class Client:
         """Open the store, or take one that somebody else has opened."""
         self._target, self._recorder, self._job = target, recorder, job
         self.name = job.name
+        self._meeting = ""
         self._numbers = itertools.count(job.first_op)
         self.surface = surface if surface is not None or job.lazy else self._open()
 
@@ -109,6 +110,13 @@ class Client:
         if step.f == "think":
             time.sleep(step.think_ms / 1000)
             return True
+        if step.f == "meet":
+            slot = time.monotonic_ns() // (step.think_ms * 1_000_000) + 1
+            time.sleep(max(slot * step.think_ms / 1000 - time.monotonic(), 0.0))
+            self._meeting = f"{step.session}-{slot}"
+            return True
+        if step.session == plan.MEETING:
+            step = replace(step, session=self._meeting)
         if step.f == "clock":
             self._recorder.write("clock", wall_ns=time.time_ns())
             return True

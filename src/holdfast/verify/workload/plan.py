@@ -6,7 +6,7 @@ import itertools
 import random
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -32,6 +32,14 @@ _SAID: Final = (
     ("Let us meet at noon. 🙂", "Noon it is."),
 )
 """What people tell a model that has a memory, and what it answers."""
+OPERATIONS: Final = {
+    "append": "append:N", "retry": "retry", "read": "read or read:N", "forget": "forget",
+}  # fmt: skip
+"""What a client of a small plan may do; `retry` is its first append once more, with its key."""
+MANY_MAX: Final = 40
+MEET_MS: Final = 25
+MEETING: Final = "@"
+"""Stands for the session in which clients meet now."""
 CALL: Final = "call"
 """How the name of a message ends that calls a tool for each of `RESULTS`."""
 RESULTS: Final = ("result1", "result2")
@@ -42,8 +50,9 @@ RESULTS: Final = ("result1", "result2")
 class Step:
     """One thing that a client does.
 
-    `think` waits, as for a model's answer, and `wait` for another `go` of the parent; `clock`
-    says what time it is on the client's clock.
+    `think` waits, as for a model's answer, and `wait` for another `go` of the parent; `meet` for
+    the next instant at which all go on, in a session of its own; `clock` says what time it is on
+    the client's clock.
     """
 
     f: str
@@ -77,10 +86,16 @@ class Shape:
     """One turn after another, as fast as the store takes them."""
     large_by: str = ""
     """The client that appends a large batch early on."""
+    operations: tuple[str, ...] = ()
+    """All that a client does in one session, such as `append:2` and `read`; then in the next."""
+    clients: int = 1
+    """So many meet in each of these sessions."""
 
 
 def steps(seed: int, client: str, shape: Shape) -> Iterator[Step]:
     """The endless plan of one client."""
+    if shape.operations:
+        return _small(client, shape)
     return _Planner(random.Random(f"{seed}/{shape.name}/{client}"), client, shape).steps()  # noqa: S311
 
 
@@ -121,6 +136,42 @@ def name_of(message: Mapping[str, Any]) -> str:
         words = content.split(maxsplit=1) if isinstance(content, str) else []
         found = words[0] if words else "?"
     return found.encode("utf-8", "backslashreplace").decode()
+
+
+def ensure_operations(words: Sequence[str]) -> None:
+    """`ValueError` for what is no operation of a small plan: `append:N`, `read`, `read:N`, …"""
+    for word in words:
+        name, colon, many = word.partition(":")
+        counted = {"append": many, "read": many or "1"}.get(name, "" if colon else "1")
+        if name not in OPERATIONS or not (counted.isdecimal() and 0 < int(counted) <= MANY_MAX):
+            raise ValueError(f"{word!r}: {', '.join(OPERATIONS.values())}, N from 1 to {MANY_MAX}")
+
+
+def _small(client: str, shape: Shape) -> Iterator[Step]:
+    """The same few operations in one session after another.
+
+    Where several clients meet in a session, it is that of the moment (`meet`), so that one which
+    was slow does not stay behind for ever.
+    """
+    own = f"{shape.name}-{client.rpartition('.')[2]}"
+    for number in itertools.count():
+        session = f"{own}-{number}" if shape.clients == 1 else MEETING
+        if session == MEETING:
+            yield Step("meet", shape.name, think_ms=MEET_MS)
+        appended: list[Step] = []
+        for at, word in enumerate(shape.operations):
+            name, _, many = word.partition(":")
+            if name == "append":
+                batch = f"{client}.{number}-{at}"
+                ids = tuple(f"{batch}.{part}" for part in range(int(many)))
+                appended.append(Step("append", session, ids, key=batch if shape.keyed else None))
+                yield appended[-1]
+            elif name == "retry":
+                yield from appended[:1] if shape.keyed else ()
+            elif name == "read":
+                yield Step("history", session, limit=int(many) if many else None)
+            else:
+                yield Step("forget", session)
 
 
 class _Planner:
