@@ -29,6 +29,7 @@ NEVER_NS: Final = 2**63 - 1
 """The completion of an operation that may still take effect at any later time."""
 
 OPERATIONS: Final = frozenset({"append", "history", "forget"})
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BLOCK_BYTES: Final = 1 << 20
 _LINE_BYTES_MAX: Final = 1 << 28
 
@@ -64,6 +65,9 @@ class Event:
     name: str | None = None
     closes: tuple[int, ...] = ()
     landed: bool = True
+
+
+_FIELDS: Final = tuple(item.name for item in fields(Event))
 
 
 @dataclass(slots=True)
@@ -141,21 +145,29 @@ class HistoryWriter(Block):
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | fresh, 0o644)
         self._turn = threading.Lock()
         if header is not None:
-            self._write(header_json(header))
+            self._write(_line_of(header_json(header)))
 
     def append(self, event: Event) -> None:
         """Write one event. When this returns, the death of this process cannot undo it."""
-        self._write(event_json(event))
+        self._write(_line_of(event_json(event)))
 
     def close(self) -> None:
         """Close the file. Nothing was waiting to be written."""
         os.close(self._file)
 
-    def _write(self, value: dict[str, Any]) -> None:
-        rest = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
+    def append_all(self, events: Iterable[Event]) -> None:
+        """Write many events at once, which is faster."""
+        self._write(b"".join(_line_of(event_json(event)) for event in events))
+
+    def _write(self, lines: bytes) -> None:
+        rest = memoryview(lines)
         with self._turn:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
+
+
+def _line_of(value: dict[str, Any]) -> bytes:
+    return f"{_ENCODER.encode(value)}\n".encode()
 
 
 def header_json(header: Header) -> dict[str, Any]:
@@ -174,19 +186,18 @@ def header_json(header: Header) -> dict[str, Any]:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event as its line, without the fields that do not apply."""
-    value = {item.name: getattr(event, item.name) for item in fields(event)}
+    value = {name: item for name in _FIELDS if (item := getattr(event, name)) is not None}
     if event.type != "fault":
         del value["closes"]
     if event.landed:
         del value["landed"]
-    return {name: item for name, item in value.items() if item is not None}
+    return value
 
 
 def write_history(path: Path, header: Header, events: Iterable[Event]) -> None:
     """Write a whole history, events in the order of time whatever order they come in."""
     with HistoryWriter(path, header) as writer:
-        for event in sorted(events, key=lambda event: event.time_ns):
-            writer.append(event)
+        writer.append_all(sorted(events, key=lambda event: event.time_ns))
 
 
 def read_history(path: Path) -> History:

@@ -20,7 +20,7 @@ from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape, Step
-from holdfast.verify.workload.remains import Remains, remains_of
+from holdfast.verify.workload.remains import Remains, remains_of, served_ports
 
 OPS_PER_CLIENT: Final = 1_000_000
 _POLL_S: Final = 0.004
@@ -225,9 +225,10 @@ class ClientPool(Block):
 
     def _settle(self) -> bool:
         """Close what killed clients had begun, where their server has nothing left of them."""
+        served = {url: served_ports(url) for url in {remains.url for remains, _ in self._remains}}
         for entry in list(self._remains):
             remains, caught = entry
-            if remains.are_gone():
+            if remains.are_gone(served[remains.url]):
                 self.note_fault("kill over", closes=caught)
                 self._remains.remove(entry)
         return not self._remains
