@@ -129,11 +129,7 @@ class _Run:
                 self._take_data()
         self.deadline = time.monotonic() + self.options.limit_s
         self.left = sorted(self._chosen(), key=lambda scenario: scenario.rank)
-        self.began, self.chosen = time.monotonic(), len(self.left)
-        self.context.meanwhile = self._meanwhile
-        while self.left:
-            with self._stoppable():
-                self._next(self.left[0])
+        self.run_left()
         for scenario, reason in self.refused:
             # Where another scenario caused the same fault, it was caused.
             if not self.context.has_landed(scenario.fault):
@@ -141,6 +137,14 @@ class _Run:
         why = self.stopped or self.late or "none of these promises needs it, or its scenario failed"
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    def run_left(self) -> None:
+        """Those that are left, one after another; or one inside another, while that only waits."""
+        self.began, self.chosen = time.monotonic(), len(self.left)
+        self.context.meanwhile = self._meanwhile
+        while self.left:
+            with self._stoppable():
+                self._next(self.left[0])
 
     def _next(self, scenario: Scenario) -> None:
         self._keep_pace()
