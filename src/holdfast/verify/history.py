@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -65,9 +65,6 @@ class Event:
     name: str | None = None
     closes: tuple[int, ...] = ()
     landed: bool = True
-
-
-_FIELDS: Final = tuple(item.name for item in fields(Event))
 
 
 @dataclass(slots=True)
@@ -145,29 +142,21 @@ class HistoryWriter(Block):
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | fresh, 0o644)
         self._turn = threading.Lock()
         if header is not None:
-            self._write(_line_of(header_json(header)))
+            self._write(header_json(header))
 
-    def append(self, event: Event) -> None:
-        """Write one event. When this returns, the death of this process cannot undo it."""
-        self._write(_line_of(event_json(event)))
+    def append(self, *events: Event) -> None:
+        """Write them. When this returns, the death of this process cannot undo it."""
+        self._write(*map(event_json, events))
 
     def close(self) -> None:
         """Close the file. Nothing was waiting to be written."""
         os.close(self._file)
 
-    def append_all(self, events: Iterable[Event]) -> None:
-        """Write many events at once, which is faster."""
-        self._write(b"".join(_line_of(event_json(event)) for event in events))
-
-    def _write(self, lines: bytes) -> None:
-        rest = memoryview(lines)
+    def _write(self, *values: dict[str, Any]) -> None:
+        rest = memoryview("".join(f"{_ENCODER.encode(value)}\n" for value in values).encode())
         with self._turn:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-
-
-def _line_of(value: dict[str, Any]) -> bytes:
-    return f"{_ENCODER.encode(value)}\n".encode()
 
 
 def header_json(header: Header) -> dict[str, Any]:
@@ -186,7 +175,7 @@ def header_json(header: Header) -> dict[str, Any]:
 
 def event_json(event: Event) -> dict[str, Any]:
     """An event as its line, without the fields that do not apply."""
-    value = {name: item for name in _FIELDS if (item := getattr(event, name)) is not None}
+    value = {name: item for name in event.__slots__ if (item := getattr(event, name)) is not None}
     if event.type != "fault":
         del value["closes"]
     if event.landed:
@@ -197,7 +186,7 @@ def event_json(event: Event) -> dict[str, Any]:
 def write_history(path: Path, header: Header, events: Iterable[Event]) -> None:
     """Write a whole history, events in the order of time whatever order they come in."""
     with HistoryWriter(path, header) as writer:
-        writer.append_all(sorted(events, key=lambda event: event.time_ns))
+        writer.append(*sorted(events, key=lambda event: event.time_ns))
 
 
 def read_history(path: Path) -> History:
