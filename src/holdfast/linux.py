@@ -132,9 +132,9 @@ def command_line(pid: int) -> bytes:
     return _read(f"{pid}/cmdline")
 
 
-def environment(pid: int) -> list[bytes]:
-    """The environment that it was started with, or wrote in its place."""
-    return _read(f"{pid}/environ").split(b"\0")
+def environment(pid: int) -> bytes:
+    """The environment that it was started with, or wrote in its place; a zero byte ends each word."""
+    return _read(f"{pid}/environ")
 
 
 def memory_map(pid: int) -> bytes:
@@ -206,10 +206,12 @@ def _names_of(pid: int) -> set[str]:
 
 
 def connections(pid: int | None = None) -> Iterator[Connection]:
-    """The TCP sockets of this network namespace, or of that process's."""
+    """The TCP sockets that processes have in this network namespace, or in that process's."""
     for table in ("tcp", "tcp6"):
         for line in _read(f"{pid or 'self'}/net/{table}").decode("ascii").splitlines()[1:]:
             _, local, remote, state, _, _, _, _, _, inode, *_ = line.split()
+            if inode == "0":  # no process has it any more: a busy machine has thousands of them
+                continue
             here, there = (int(end.rpartition(":")[2], 16) for end in (local, remote))
             listens, established = state == _LISTEN, state == _ESTABLISHED
             yield Connection(here, there, listens, established, f"socket:[{inode}]")

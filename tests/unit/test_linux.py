@@ -74,7 +74,7 @@ def test_a_process_that_is_gone_has_nothing():
     assert linux.working_dir(pid) is None
     assert list(linux.open_files(pid)) == []
     assert linux.status(pid) == {}
-    assert linux.environment(pid) == [b""]
+    assert linux.environment(pid) == b""
     assert linux.command_line(pid) == linux.memory_map(pid) == b""
     assert linux.open_flags(pid, 0) == 0
     assert linux.waited_for_cpu_s(pid) == 0

@@ -7,7 +7,7 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,6 +104,10 @@ class _Run:
     watcher: Watcher
     deadline: float = 0.0
     """After that no scenario is begun any more. To start and open the target is no part of it."""
+    left: list[Scenario] = field(default_factory=list)
+    """Those that are under way or still to come."""
+    began: float = 0.0
+    chosen: int = 0
     findings: list[Finding] = field(default_factory=list)
     counts: list[Mapping[str, int]] = field(default_factory=list)
     left_out: dict[str, list[str]] = field(default_factory=dict)
@@ -127,15 +131,8 @@ class _Run:
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
         self.deadline = time.monotonic() + self.options.limit_s
-        chosen = sorted(self._chosen(), key=lambda scenario: scenario.rank)
-        began = time.monotonic()
-        for done, scenario in enumerate(chosen):
-            said = len(self.findings)
-            self._keep_pace(time.monotonic() - began, 1 - done / len(chosen))
-            with self._stoppable():
-                self._one(scenario)
-            if self.stopped is not None and len(self.findings) == said:
-                self.findings += self.context.unknown(scenario, self.stopped)
+        self.left = sorted(self._chosen(), key=lambda scenario: scenario.rank)
+        self.run_left()
         for scenario, reason in self.refused:
             # Where another scenario caused the same fault, it was caused.
             if not self.context.has_landed(scenario.fault):
@@ -144,8 +141,28 @@ class _Run:
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
 
-    def _keep_pace(self, passed_s: float, left: float) -> None:
+    def run_left(self) -> None:
+        """Those that are left, one after another; or one inside another, while that only waits."""
+        self.began, self.chosen = time.monotonic(), len(self.left)
+        self.context.meanwhile = self._meanwhile
+        while self.left:
+            with self._stoppable():
+                self._next(self.left[0])
+
+    def _next(self, scenario: Scenario) -> None:
+        self._keep_pace()
+        self._one(scenario)
+        self.left.remove(scenario)
+
+    def _meanwhile(self, is_over: Callable[[], bool]) -> None:
+        """While a scenario only waits: those that have an engine of their own."""
+        for scenario in [each for each in self.left if each.apart]:
+            if self.context.can_overlap and self.stopped is None and not is_over():
+                self._next(scenario)
+
+    def _keep_pace(self) -> None:
         """A slow store, or a busy machine, gets fewer rounds, not fewer scenarios."""
+        passed_s, left = time.monotonic() - self.began, len(self.left) / self.chosen
         room_s = LATE / 2 * self.options.time_s
         slower = max((room_s - passed_s) / (room_s * left), _SCALE_MIN)
         self.context.scale = self.options.scale * min(slower, 1.0)
@@ -196,6 +213,7 @@ class _Run:
         # What was asked for by name, and takes the time that it needs, is not late.
         asked = scenario.patient and scenario.fault in self.options.faults
         if self.stopped is not None:
+            self.findings += self.context.unknown(scenario, self.stopped)
             return
         reason = self.context.reason_not(scenario)
         if reason is not None:

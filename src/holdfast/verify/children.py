@@ -28,6 +28,7 @@ from holdfast.linux import threads
 from holdfast.verify.instrument import Instrument, Launch
 from holdfast.verify.reaper import HELD_VARIABLE
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _CHUNK_BYTES: Final = 1 << 20
 _CHUNKS_MAX: Final = 64
 """Of one taking: a pipe holds one at most, so this is all that a child which is gone has said."""
@@ -37,7 +38,7 @@ _WORDS_MAX: Final = 4000
 def send(pipe: int, value: object) -> None:
     """One line, at once: SIGKILL loses none that was written."""
     # ASCII: a lone surrogate in an error's words has no other way into a pipe.
-    rest = (json.dumps(value, separators=(",", ":")) + "\n").encode()
+    rest = f"{_ENCODER.encode(value)}\n".encode()
     while rest:
         rest = rest[os.write(pipe, rest) :]
 

@@ -92,8 +92,11 @@ def _belongs(pid: int, run_dir: str) -> bool:
     at = working_dir(pid)
     if at is not None and is_within(at, run_dir):
         return True
-    words = (os.fsdecode(word).partition("=") for word in environment(pid))
-    return any(name == HELD_VARIABLE and is_within(held, run_dir) for name, _, held in words)
+    name = f"{HELD_VARIABLE}=".encode()
+    words = environment(pid)
+    # Looked for as a whole first: that is fast, and every process of the machine is asked.
+    held = (word for word in words.split(b"\0") if word.startswith(name)) if name in words else ()
+    return any(is_within(os.fsdecode(word[len(name) :]), run_dir) for word in held)
 
 
 def clear(run_dir: str, known: Iterable[tuple[int, str]] = ()) -> None:

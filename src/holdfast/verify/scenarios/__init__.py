@@ -48,8 +48,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     KillClients(),
     PauseClient(),
     DiskFull(),
-    FailedSync(),
-    FailedRead(),
     KillEngine(),
     Failover(),
     Switchover(),
@@ -68,6 +66,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     NoConnections(),
     EngineDiskFull(),
     Expiry(),
+    FailedSync(),  # from here on those that are run while the ones before them wait
+    FailedRead(),
     ClockExpiry(),
     ClockDrift(),
     PowerExplore(),

@@ -74,6 +74,8 @@ class Scenario:
     """What an ack has survived where this scenario says that `durable` was kept."""
     few = False
     """Its sessions are a handful of operations, which are told whole."""
+    apart = False
+    """It has an engine of its own, so that it can be run while another one waits."""
     upon_clients = False
     """Its fault strikes the clients: of a server, which lives on, it says nothing."""
 
@@ -121,6 +123,13 @@ class ScenarioContext:
     alone: str = ""
     """Why there is one client at a time: the store lets no second process in, or loses messages
     as soon as several write, so that nothing else could be seen."""
+    meanwhile: Callable[[Callable[[], bool]], None] = lambda _: None
+    """Run what is `apart` until `is_over` says so: for a scenario whose clients need nobody for a while."""
+
+    @property
+    def can_overlap(self) -> bool:
+        """Whether two scenarios may be under way at once: by their engines nothing else tells them apart."""
+        return self.spec.engine is not None and self.spec.data is None and not self.alone
 
     @property
     def claimed(self) -> tuple[str, ...]:
@@ -168,13 +177,11 @@ class ScenarioContext:
         many = count // 2 if self.shares else 0
         by_async = many - many // 2 if self.spec.is_holdfast else 0
         spec = job.pop("spec", None) or clients.spec
-        started = clients.start(count - many, spec=spec, **job)
-        if many > by_async:
-            started += clients.start(many - by_async, at_once=at_once, spec=spec, **job)
-        if by_async:
-            spec = replace(spec, use_async=True)
-            started += clients.start(by_async, at_once=at_once, spec=spec, **job)
-        return started
+        begun = clients.begin(count - many, spec=spec, **job)
+        begun += clients.begin(many - by_async, at_once=at_once, spec=spec, **job)
+        spec = replace(spec, use_async=True)
+        begun += clients.begin(by_async, at_once=at_once, spec=spec, **job)
+        return clients.opened(begun)
 
     def reason_not(self, scenario: Scenario) -> str | None:
         """Why a scenario cannot be run on this target, or None."""

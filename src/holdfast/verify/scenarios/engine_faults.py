@@ -183,7 +183,14 @@ class PauseEngine(EngineFault):
             began_ns = time.monotonic_ns()
             clients.watch(PAUSED_S)
             if last:
-                clients.until(met, within_s=PAUSED_S_MAX - PAUSED_S)
+                until_s = time.monotonic() + PAUSED_S_MAX - PAUSED_S
+
+                def is_over() -> bool:
+                    clients.watch(0)
+                    return met() or time.monotonic() > until_s - PAUSED_S_MAX / 2
+
+                context.meanwhile(is_over)
+                clients.until(met, within_s=max(until_s - time.monotonic(), 0.0))
             in_flight = len(clients.in_flight())
         return Away(began_ns, time.monotonic_ns(), evidence, in_flight)
 

@@ -30,6 +30,7 @@ class _DiskFault(Scenario):
     """What all need: the libraries, and an engine of their own on a disk that obeys us."""
 
     fault = "disk"
+    apart = True
     libraries: tuple[str, ...] = ("disk",)
 
     def reason_not(self, context: ScenarioContext) -> str | None:

@@ -213,6 +213,7 @@ class Expiry(Scenario):
             lives = [_lifetime(number, round(ttl_s * 1000)) for number in several]
             for client in clients.start(scripts=lives):
                 client.go()
+            context.meanwhile(lambda: not any(c.alive for c in clients.processes))
             within_s = 4 * ttl_s + context.bounds.operation_s
             clients.until(lambda: not any(c.alive for c in clients.processes), within_s=within_s)
             header = {"ttl_s": ttl_s, "clock_error_s": TTL_ERROR_S}

@@ -34,6 +34,7 @@ class _Clocks(Scenario):
     """What both need: the library, and an engine of their own."""
 
     fault = "clock"
+    apart = True
 
     def reason_not(self, context: ScenarioContext) -> str | None:
         """It needs an engine of ours, and the library that moves its clock."""
@@ -101,10 +102,12 @@ class ClockDrift(_Clocks):
             ahead, behind = hosts = _hosts(engine)
             context.landed("clock", ahead.move(DRIFT_S / 2).seen)
             context.landed("clock", behind.move(-DRIFT_S / 2).seen)
+            begun = []
             for host in hosts:
                 clients.instruments = [host]
-                for client in clients.start(shape=context.shape(self.name)):
-                    client.go()
+                begun += clients.begin(shape=context.shape(self.name))
+            for client in clients.opened(begun):
+                client.go()
             clients.until_acknowledged(context.amount(80))
             context.landed("clock", behind.move(-BACK_S).seen, in_flight=len(clients.in_flight()))
             if isinstance(engine, Clocked) and engine.kind in TELLS_TIME:

@@ -20,7 +20,7 @@ from holdfast.verify.workload.client import Job
 from holdfast.verify.workload.client_process import ClientProcess
 from holdfast.verify.workload.fork_server import ForkServer
 from holdfast.verify.workload.plan import Shape, Step
-from holdfast.verify.workload.remains import Remains, remains_of
+from holdfast.verify.workload.remains import Remains, remains_of, served_ports
 
 OPS_PER_CLIENT: Final = 1_000_000
 _POLL_S: Final = 0.004
@@ -83,7 +83,19 @@ class ClientPool(Block):
         for client in self.processes:
             client.end()
 
-    def start(
+    def start(self, count: int = 1, **job: Any) -> list[ClientProcess]:
+        """Start clients and return when each has opened its store; they wait for `go`.
+
+        One that did not open in time, or could not, is in `trouble` and not in the answer.
+        """
+        return self.opened(self.begin(count, **job))
+
+    def opened(self, begun: Sequence[ClientProcess]) -> list[ClientProcess]:
+        """Those that have opened their store, once each has or could not."""
+        self.until(lambda: all(c.ready or c.failed or not c.alive for c in begun), "open")
+        return [client for client in begun if self._is_ready(client)]
+
+    def begin(
         self,
         count: int = 1,
         *,
@@ -98,10 +110,9 @@ class ClientPool(Block):
         look: bool = False,
         spec: TargetSpec | None = None,
     ) -> list[ClientProcess]:
-        """Start clients and return when each has opened its store; they wait for `go`.
+        """Start clients and return at once; see `opened`.
 
         Of `scripts` each gets a client of its own; otherwise there are `count`, all alike.
-        One that did not open in time, or could not, is in `trouble` and not in the answer.
         """
         job_fields: dict[str, Any] = {
             "shape": None if shape is None else asdict(shape),
@@ -113,14 +124,12 @@ class ClientPool(Block):
             "serve": serve,
             "look": look,
         }
-        started = [
+        return [
             self._start_one(
                 spec or self.spec, {"script": [s.to_json() for s in script], **job_fields}
             )
             for script in scripts or [()] * count
         ]
-        self.until(lambda: all(c.ready or c.failed or not c.alive for c in started), "open")
-        return [client for client in started if self._is_ready(client)]
 
     def _start_one(self, spec: TargetSpec, job_fields: dict[str, Any]) -> ClientProcess:
         number = next(self._numbers)
@@ -233,9 +242,10 @@ class ClientPool(Block):
 
     def _settle(self) -> bool:
         """Close what killed clients had begun, where their server has nothing left of them."""
+        served = {url: served_ports(url) for url in {remains.url for remains, _ in self._remains}}
         for entry in list(self._remains):
             remains, caught = entry
-            if remains.are_gone():
+            if remains.are_gone(served[remains.url]):
                 self.note_fault("kill over", closes=caught)
                 self._remains.remove(entry)
         return not self._remains

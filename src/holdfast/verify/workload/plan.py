@@ -7,7 +7,7 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 LIMITS: Final = (1, 2, 5, 20)
@@ -64,7 +64,7 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """For the wire to a client process."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Step:

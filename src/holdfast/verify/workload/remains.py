@@ -38,9 +38,9 @@ class Remains:
     url: str
     ports: frozenset[int]
 
-    def are_gone(self) -> bool:
-        """Whether the server has given up every one of them."""
-        return self.ports.isdisjoint(served_ports(self.url) or self.ports)
+    def are_gone(self, served: set[int] | None) -> bool:
+        """Whether a server that has these now has given up every one of them."""
+        return self.ports.isdisjoint(served or self.ports)
 
 
 def remains_of(client: int, url: str) -> Remains | None:
