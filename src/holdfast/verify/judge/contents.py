@@ -13,6 +13,7 @@ from holdfast.verify.judge.forgotten import check_forgotten
 
 def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings) -> None:
     """Report what no single read may show. Afterwards reads hold only what can be explained."""
+    foreign: set[int] = set()
     for read in case.reads:
         if read.limit is not None and len(read.ids) > read.limit:
             extra = read.ids[0]
@@ -24,7 +25,11 @@ def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings
             once = len(set(read.ids)) <= read.limit
             also = ("exactly-once",) if once else ()  # what is shown twice makes it too long
             found.add("window", extra, numbers, because, also=also, read=read.number)
-        read.ids = _explained(case, read, writers, found)
+        shown, read.ids = read.ids, _explained(case, read, writers, found)
+        if shown and not read.ids and all(_is_foreign(case, m, writers) for m in shown):
+            foreign.add(read.number)
+    # An answer that is another session's says nothing of this one.
+    case.reads = [read for read in case.reads if read.number not in foreign]
     _leave_out(case, found.messages("duplicate"))
     check_forgotten(case, found)
     first: dict[str, Read] = {}
@@ -78,6 +83,12 @@ def _duplicate(case: Case, read: Read, message: str, found: Findings) -> None:
     found.add("duplicate", message, (append.number, read.number), because, read=read.number)
 
 
+def _is_foreign(case: Case, message: str, writers: Mapping[str, Operation]) -> bool:
+    """Whether only another session was given it."""
+    elsewhere = writers.get(message)
+    return message not in case.writer and elsewhere is not None and elsewhere.session != case.name
+
+
 def _possible(
     case: Case, read: Read, message: str, writers: Mapping[str, Operation], found: Findings
 ) -> bool:
@@ -88,8 +99,8 @@ def _possible(
         because = f"read {read.number} ended before append {append.number} of {message!r} began"
         found.add("phantom", message, (read.number, append.number), because)
         return False
-    elsewhere = writers.get(message)
-    if elsewhere is not None and elsewhere.session != case.name:
+    if _is_foreign(case, message, writers):
+        elsewhere = writers[message]
         because = (
             f"read {read.number} of session {case.name!r} shows {message!r}, which append "
             f"{elsewhere.number} wrote to session {elsewhere.session!r}"
