@@ -287,7 +287,7 @@ OTHERS_ANSWER = {
 def test_an_answer_that_is_another_sessions_says_nothing_of_the_one_that_asked(why: str) -> None:
     ops = [
         append(1, 1, 2, "a"), OTHERS_ANSWER[why], append(6, 5, 6, "b", session="t"),
-        read(7, 11, 12, "b"), read(8, 13, 14, "a", session="t"), read(9, 15, 16, "b"),
+        read(7, 11, 12, "b"), read(8, 13, 14, "b", session="t"), read(9, 15, 16, "b"),
     ]  # fmt: skip
 
     result = judge(to_history(ops))
