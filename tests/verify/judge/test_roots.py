@@ -324,6 +324,17 @@ def test_a_window_that_cuts_a_batch_which_was_over_before_is_not_a_torn_batch() 
     assert {anomaly.promise for anomaly in roots(result)} == {"snapshot"}
 
 
+def test_what_many_reads_lack_and_one_shows_is_lost_if_it_is_gone_after_that() -> None:
+    ops = [append(1, 1, 2, "a"), append(2, 3, 4, "b")]
+    ops += [read(10 + n, 10 + 2 * n, 11 + 2 * n, "a") for n in range(40)]
+    ops += [read(60, 100, 101, "a", "b"), read(61, 102, 103, "a"), read(62, 104, 105, "a")]
+
+    result = judge(to_history(ops))
+
+    assert result.promises["durable"] is Verdict.BROKEN
+    assert result.counts["lost"] == 1
+
+
 def test_two_defects_are_two_roots() -> None:
     ops = [
         append(1, 1, 2, "a"), append(2, 3, 4, "b"),
