@@ -61,6 +61,13 @@ BROKEN: dict[str, Callable[[int], list[Op]]] = {
         *turns(n, "m{0}", forgets=True), read(3 * n, 20 * n, 20 * n + 1, *messages(n))
     ],
     "each came back once": lambda n: list(turns(n, "m{1}", "m{0}", forgets=True)),
+    "all torn": lambda n: [
+        *(append(m, 10 * m, 10 * m + 5, f"m{m}", f"n{m}") for m in range(n)),
+        read(n, 10 * n, 10 * n + 1, *messages(n)),
+    ],
+    "the oldest in each window": lambda n: [
+        *turns(n, "m0", "m1"), read(3 * n, 20 * n, 20 * n + 1, *messages(n))
+    ],
     "each lost before its forget": lambda n: list(turns(n, forgets=True)),
 }  # fmt: skip
 

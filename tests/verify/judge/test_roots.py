@@ -277,6 +277,64 @@ def test_a_read_that_began_before_the_ack_is_not_said_to_be_stale_by_a_time() ->
     assert [clause for a in result.anomalies for clause in untrue(history, a)] == []
 
 
+OTHERS_ANSWER = {
+    "a read is answered with another session": read(5, 9, 10, "b", session="s"),
+    "a read is answered with another session, which is empty": read(5, 3, 4, session="s"),
+}
+
+
+@pytest.mark.parametrize("why", OTHERS_ANSWER)
+def test_an_answer_that_is_another_sessions_says_nothing_of_the_one_that_asked(why: str) -> None:
+    ops = [
+        append(1, 1, 2, "a"), OTHERS_ANSWER[why], append(6, 5, 6, "b", session="t"),
+        read(7, 11, 12, "b"), read(8, 13, 14, "b", session="t"), read(9, 15, 16, "b"),
+    ]  # fmt: skip
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"isolated"}
+    assert result.counts["lost"] == 0
+
+
+def test_a_late_read_of_everything_tells_that_late_windows_of_another_session_are_late_too() -> (
+    None
+):
+    ops = [append(1, 1, 2, "a"), read(2, 3, 4), read(3, 5, 6, "a")]
+    ops += [append(4 + n, 10 + 9 * n, 11 + 9 * n, f"b{n}", session="t") for n in range(9)]
+    ops += [
+        read(14 + n, 12 + 9 * n, 13 + 9 * n, f"b{n - 1}", session="t", limit=1) for n in range(1, 9)
+    ]
+    ops += [
+        read(30 + n, 100 + 2 * n, 101 + 2 * n, *(f"b{m}" for m in range(9)), session="t")
+        for n in range(9)
+    ]
+
+    result = judge(to_history(ops))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"fresh"}
+
+
+def test_a_window_that_cuts_a_batch_which_was_over_before_is_not_a_torn_batch() -> None:
+    """Nobody acknowledged it, but a fault ended it: later reads show all of it."""
+    whole = ("a0", "a1", "a2")
+    ops = [lost_reply(1, 1, *whole, closed=2), read(2, 5, 6, "a0", "a1", limit=9)]
+
+    result = judge(to_history([*ops, read(3, 7, 8, *whole), read(4, 9, 10, *whole)]))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"snapshot"}
+
+
+def test_what_many_reads_lack_and_one_shows_is_lost_if_it_is_gone_after_that() -> None:
+    ops = [append(1, 1, 2, "a"), append(2, 3, 4, "b")]
+    ops += [read(10 + n, 10 + 2 * n, 11 + 2 * n, "a") for n in range(40)]
+    ops += [read(60, 100, 101, "a", "b"), read(61, 102, 103, "a"), read(62, 104, 105, "a")]
+
+    result = judge(to_history(ops))
+
+    assert result.promises["durable"] is Verdict.BROKEN
+    assert result.counts["lost"] == 1
+
+
 def test_two_defects_are_two_roots() -> None:
     ops = [
         append(1, 1, 2, "a"), append(2, 3, 4, "b"),

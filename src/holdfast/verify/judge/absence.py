@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.verify.judge.case import Append, Forget, Read, fault_between
 from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.peaks import Peaks
+from holdfast.verify.judge.wanted import Wanted
 
 NS_PER_MS: Final = 1_000_000
 WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
@@ -39,6 +39,9 @@ class _Missing:
     holes: bool = False
     """Whether reads, this or others, lack what stands between others and comes again."""
 
+    asked_all: bool = False
+    """Whether one of the reads that lack it had no limit."""
+
     also: frozenset[str] = frozenset()
     spare: tuple[int, ...] = ()
     lean: str = ""
@@ -51,20 +54,18 @@ class _Missing:
 
 def check_absence(facts: Facts, found: Findings) -> None:
     """Report every batch that was known before a read, is missing from it, and not forgotten."""
-    appends = sorted(facts.case.appends, key=facts.known_ns.__getitem__)
-    seen = Peaks([facts.last_seen_ns(append) for append in appends])
+    wanted = Wanted(facts)
     lacking: dict[Read, list[Append]] = {}
     lacked_by: dict[Append, list[Read]] = {}
+    asked_all: set[Append] = set()
     holes = False
     for read in sorted(facts.case.reads, key=lambda read: read.inv):
-        lacking[read] = []
-        for at in _lacks(facts, read, appends, seen):
-            append = appends[at]
-            lacking[read].append(append)
+        lacking[read] = wanted.lacks(read)
+        for append in lacking[read]:
             lacked_by.setdefault(append, []).append(read)
+            if read.limit is None:
+                asked_all.add(append)
             holes = holes or _is_hole(facts, append, read)
-            if len(lacked_by[append]) == LOOKS_MAX and facts.shown_after(append, read.inv) is None:
-                seen.drop(at)  # it is gone; all further reads lack it too
     windows = facts.wrong_windows(lacking)
     reported: set[object] = set()
     for read, absent in lacking.items():
@@ -77,8 +78,10 @@ def check_absence(facts: Facts, found: Findings) -> None:
                 reported.add(kind)
                 missing = _missing(facts, append, read, newest)
                 if missing is not None:
-                    others, together = lacked_by[append], len(absent)
-                    missing = replace(missing, lacked_by=others, together=together, holes=holes)
+                    missing = replace(
+                        missing, lacked_by=lacked_by[append], together=len(absent), holes=holes,
+                        asked_all=append in asked_all,
+                    )  # fmt: skip
                     _report(facts, missing, found, lean)
 
 
@@ -104,30 +107,6 @@ def _kind(facts: Facts, append: Append, read: Read, newest: Append | None) -> tu
         bool(facts.rows[read]),
         facts.forgets_until(read.comp),
     )
-
-
-def _lacks(facts: Facts, read: Read, appends: list[Append], seen: Peaks) -> list[int]:
-    """What was known before the read began, or before what it shows did, and is not in it."""
-    row = facts.rows[read]
-    if read.cut and not row:
-        return []
-    shown, known_ns = set(row), facts.known_ns
-    newest = facts.newest(read)
-    began = read.inv if newest is None else max(read.inv, newest.inv)
-    # Of a window only what is newer than its first is wanted; of the others everything is that
-    # no forget can have taken. In a long session those are few.
-    first_ns = known_ns[row[0]] if row else read.comp
-    end = bisect_left(appends, began, key=known_ns.__getitem__)
-    wanted: Iterable[int] = seen.above(facts.forgotten_until(first_ns), end)
-    if read.cut:
-        wanted = range(bisect_right(appends, first_ns, key=known_ns.__getitem__), end)
-    return [
-        at
-        for at in wanted
-        if (append := appends[at]) not in shown
-        and not (read.cut and append.inv <= first_ns)
-        and read.back.isdisjoint(append.ids)
-    ]
 
 
 def _missing(facts: Facts, append: Append, read: Read, newest: Append | None) -> _Missing | None:
@@ -164,8 +143,10 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     elif _written_late(facts, missing.append, missing.beyond, read.inv):
         also |= WRITTEN_LATE
     mixes = missing.lacked_by[-1].inv <= read.comp and missing.holes
-    if again is None and read.limit is None and not mixes:
-        also -= {"snapshot"}  # no instant of which the read could be made lacks it for good
+    earlier = missing.beyond is None and missing.asked_all and not missing.holes
+    if earlier or (again is None and read.limit is None and not mixes):
+        # A read of everything shows an earlier state, or none of which it is made lacks it for good.
+        also -= {"snapshot"}
     spare = (missing.append.number, *_spare(facts, missing))
     missing = replace(missing, also=also, spare=spare, lean=lean)
     if again is not None:

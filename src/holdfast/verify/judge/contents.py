@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import NamedTuple
 
 from holdfast.verify.history import Operation
 from holdfast.verify.judge.case import Append, Case, Read
@@ -13,6 +15,7 @@ from holdfast.verify.judge.forgotten import check_forgotten
 
 def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings) -> None:
     """Report what no single read may show. Afterwards reads hold only what can be explained."""
+    foreign: set[int] = set()
     for read in case.reads:
         if read.limit is not None and len(read.ids) > read.limit:
             extra = read.ids[0]
@@ -24,21 +27,43 @@ def check_contents(case: Case, writers: Mapping[str, Operation], found: Findings
             once = len(set(read.ids)) <= read.limit
             also = ("exactly-once",) if once else ()  # what is shown twice makes it too long
             found.add("window", extra, numbers, because, also=also, read=read.number)
-        read.ids = _explained(case, read, writers, found)
+        shown, read.ids = read.ids, _explained(case, read, writers, found)
+        if shown and not read.ids and all(_is_foreign(case, m, writers) for m in shown):
+            foreign.add(read.number)
+    # An answer that is another session's says nothing of this one.
+    case.reads = [read for read in case.reads if read.number not in foreign]
     _leave_out(case, found.messages("duplicate"))
     check_forgotten(case, found)
     first: dict[str, Read] = {}
     for read in sorted(case.reads, key=lambda read: read.comp):
         first |= dict.fromkeys((m for m in read.ids if m not in first), read)
-    broken = [(read, batch) for read in case.reads for batch in _broken_batches(case, read)]
+    broken = [part for read in case.reads for part in _broken_batches(case, read)]
     windows = _are_windows(case, broken)
-    for read, batch in broken:
-        _report_batch(case, read, batch, first, found, windows)
+    for part in broken:
+        _report_batch(case, part, first, found, windows)
 
 
-def _are_windows(case: Case, broken: list[tuple[Read, Append]]) -> bool:
+class _Part(NamedTuple):
+    """What a read shows of a batch that it does not show whole and in one piece."""
+
+    read: Read
+    batch: Append
+    shown: tuple[str, ...]
+    start: int
+    """Where the first of it stands."""
+
+    @property
+    def at_an_end(self) -> bool:
+        """Whether a window may have cut the batch: a piece of it, where the read begins or ends."""
+        ids, shown, start = self.batch.ids, self.shown, self.batch.ids.index(self.shown[0])
+        is_piece = ids[start : start + len(shown)] == shown
+        at_end = shown in (self.read.ids[: len(shown)], self.read.ids[-len(shown) :])
+        return self.read.limit is not None and is_piece and at_end
+
+
+def _are_windows(case: Case, broken: list[_Part]) -> bool:
     """Whether only limits cut batches, and that would be a strange chance where batches are torn."""
-    cut = [_at_an_end(read, batch, _part_of(batch, read)) for read, batch in broken]
+    cut = [part.at_an_end for part in broken]
     limited = sum(read.limit is not None for read in case.reads)
     return bool(cut) and all(cut) and is_strange(limited, len(case.reads), len(cut))
 
@@ -78,6 +103,12 @@ def _duplicate(case: Case, read: Read, message: str, found: Findings) -> None:
     found.add("duplicate", message, (append.number, read.number), because, read=read.number)
 
 
+def _is_foreign(case: Case, message: str, writers: Mapping[str, Operation]) -> bool:
+    """Whether only another session was given it."""
+    elsewhere = writers.get(message)
+    return message not in case.writer and elsewhere is not None and elsewhere.session != case.name
+
+
 def _possible(
     case: Case, read: Read, message: str, writers: Mapping[str, Operation], found: Findings
 ) -> bool:
@@ -88,8 +119,8 @@ def _possible(
         because = f"read {read.number} ended before append {append.number} of {message!r} began"
         found.add("phantom", message, (read.number, append.number), because)
         return False
-    elsewhere = writers.get(message)
-    if elsewhere is not None and elsewhere.session != case.name:
+    if _is_foreign(case, message, writers):
+        elsewhere = writers[message]
         because = (
             f"read {read.number} of session {case.name!r} shows {message!r}, which append "
             f"{elsewhere.number} wrote to session {elsewhere.session!r}"
@@ -107,7 +138,7 @@ def _possible(
     return False
 
 
-def _broken_batches(case: Case, read: Read) -> list[Append]:
+def _broken_batches(case: Case, read: Read) -> list[_Part]:
     """Those not shown whole and in one piece; only their beginning may lie before a window.
 
     What a store cuts off by itself are whole batches.
@@ -126,7 +157,13 @@ def _broken_batches(case: Case, read: Read) -> list[Append]:
         else:
             broken[batch] = None
             at += 1
-    return list(broken)
+    shown: dict[Append, list[int]] = {}
+    for at, message in enumerate(ids if broken else ()):
+        shown.setdefault(case.writer[message], []).append(at)
+    return [
+        _Part(read, batch, tuple(ids[at] for at in shown[batch]), shown[batch][0])
+        for batch in broken
+    ]
 
 
 def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
@@ -135,22 +172,11 @@ def _tail_of(batch: Append, ids: tuple[str, ...]) -> int:
     return len(tail) if ids[: len(tail)] == tail else 0
 
 
-def _part_of(batch: Append, read: Read) -> tuple[str, ...]:
-    """What the read shows of it."""
-    own = set(batch.ids)
-    return tuple(message for message in read.ids if message in own)
-
-
 def _report_batch(
-    case: Case,
-    read: Read,
-    batch: Append,
-    first: Mapping[str, Read],
-    found: Findings,
-    windows: bool,
+    case: Case, part: _Part, first: Mapping[str, Read], found: Findings, windows: bool
 ) -> None:
-    size, shown = len(batch.ids), _part_of(batch, read)
-    there = set(shown)
+    read, batch, shown, start = part
+    size, there = len(batch.ids), set(shown)
     rest = [message for message in batch.ids if message not in there]
     missing = [message for message in rest if message not in read.back]
     if rest and not missing:
@@ -160,13 +186,13 @@ def _report_batch(
     if shown != tuple(message for message in batch.ids if message in there):
         because = f"read {read.number} shows the messages of append {batch.number} in another order"
         found.add("reorder", shown[0], witness, because, read=read.number)
-    elif missing and (known := _out_of_window(read, batch, shown, missing, first)) is not None:
+    elif missing and (known := _out_of_window(part, missing, first)) is not None:
         because = (
             f"{missing[-1]!r} was {known[1]} before read {read.number} "
             f"began and is missing from it, which asked for the newest {read.limit} and shows "
             f"{shown[-1]!r} of the same append"
         )
-        also |= {"atomic", "ordered"} if read.cut else {"atomic"}
+        also |= {"ordered"} if read.cut else set()
         found.add(
             "window",
             missing[-1],
@@ -181,19 +207,20 @@ def _report_batch(
             f"read {read.number} shows {size - len(missing)} of the {size} messages of append "
             f"{batch.number}, and not {missing[0]!r}"
         )
-        if _at_an_end(read, batch, shown):
+        if part.at_an_end:
             also.add("snapshot")
         if read.cut:
             also.add("ordered")  # what stands elsewhere may lie before the window
-        if windows and "snapshot" in also:
+        # What was over before the read began, and is all there in another, is no batch half written.
+        over = batch.comp < read.inv and all(message in first for message in missing)
+        if (windows or over) and "snapshot" in also:
             because = f"{because}, and asked for the newest {read.limit}"
             also = also - {"snapshot"} | {"atomic"}
             found.add("window", missing[0], witness, because, also=also, read=read.number)
         else:
             found.add("torn", missing[0], witness, because, also=also, read=read.number)
     else:
-        start, end = read.ids.index(batch.ids[0]), read.ids.index(batch.ids[-1])
-        between = next(m for m in read.ids[start:end] if m not in there)
+        between = next(m for m in islice(read.ids, start, None) if m not in there)
         because = (
             f"read {read.number} shows {between!r} among the messages of append {batch.number}"
         )
@@ -203,23 +230,16 @@ def _report_batch(
 
 
 def _out_of_window(
-    read: Read, batch: Append, shown: tuple[str, ...], missing: list[str], first: Mapping[str, Read]
+    part: _Part, missing: list[str], first: Mapping[str, Read]
 ) -> tuple[int, str] | None:
     """The operation that proves that the rest of the batch was there, if another window cut it.
 
     All of it was written, because other reads show it, and the last of it before the read began.
     """
-    if not (_at_an_end(read, batch, shown) and all(m in first for m in missing)):
+    read, batch = part.read, part.batch
+    if not (part.at_an_end and all(m in first for m in missing)):
         return None
     if batch.acked and batch.comp < read.inv:
         return batch.ack_number, f"acknowledged (append {batch.ack_number})"
     known = first[missing[-1]]
     return (known.number, f"shown by read {known.number}") if known.comp < read.inv else None
-
-
-def _at_an_end(read: Read, batch: Append, shown: tuple[str, ...]) -> bool:
-    """Whether a window may have cut the batch: a piece of it, where the read begins or ends."""
-    start, count = batch.ids.index(shown[0]), len(shown)
-    is_piece = batch.ids[start : start + count] == shown
-    at_end = shown in (read.ids[:count], read.ids[-count:])
-    return read.limit is not None and is_piece and at_end

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.verify.history import Header, History, Session
+from holdfast.verify.history import NEVER_NS, Header, History, Operation, Session
 from holdfast.verify.judge.diagnosis import Diagnosis, settled
 from holdfast.verify.judge.explain import Explained, check_only_numbers, explain
 from holdfast.verify.judge.screen import unread_if_sound
@@ -42,15 +42,17 @@ def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
         home = history.writers[a.message].session
         partners.setdefault(home, set()).add(a.session)
         partners.setdefault(a.session, set()).add(home)
-    lacking: dict[str, set[str]] = {}
+    lacking: dict[str, list[Anomaly]] = {}
     for a in anomalies if leaked else ():
         if a.name in _MIXED:
-            lacking.setdefault(a.session, set()).add(a.message)
+            lacking.setdefault(a.session, []).append(a)
+    answers = any(_is_anothers(history, a) for a in leaks)
     mixed = {
         name
-        for name, lost in lacking.items()
-        if 2 * len(lost & leaked) >= len(lost)
+        for name, missing in lacking.items()
+        if 2 * len((lost := {a.message for a in missing}) & leaked) >= len(lost)
         or any(history.sessions[other].forgets for other in partners.get(name, ()))
+        or (answers and all(_is_empty_elsewhere(history, a) for a in missing))
     }
     return [
         replace(a, follows_from=("leak",))
@@ -58,6 +60,30 @@ def _mixed(history: History, anomalies: list[Anomaly]) -> list[Anomaly]:
         else a
         for a in anomalies
     ]
+
+
+def _is_anothers(history: History, leak: Anomaly) -> bool:
+    """Whether the whole answer of the read is that of another session."""
+    shown = history.operations[leak.witness[-1]].ids()
+    return all(
+        message in history.writers and history.writers[message].session != leak.session
+        for message in shown
+    )
+
+
+def _is_empty_elsewhere(history: History, missing: Anomaly) -> bool:
+    """Whether the reads that lack it show nothing, and may have answered for an empty session."""
+    reads = [history.operations[number] for number in missing.witness]
+    reads = [o for o in reads if o.f == "history" and missing.message not in o.ids()]
+    others = [one for one in history.sessions.values() if one.name != missing.session]
+    return all(not o.ids() and any(_may_be_empty(one, o) for one in others) for o in reads)
+
+
+def _may_be_empty(session: Session, read: Operation) -> bool:
+    first_ns = min((o.completed_ns for o in session.appends if o.status == "ok"), default=NEVER_NS)
+    return first_ns >= read.invoked_ns or any(
+        forget.invoked_ns <= read.completed_ns for forget in session.forgets
+    )
 
 
 _MIXED: Final = frozenset({"lost", "rollback", "stale", "hole", "window", "reorder"})

@@ -88,14 +88,17 @@ def settled(sessions: list[Diagnosis]) -> list[Anomaly]:
     """All anomalies of a history. One store made it, so one defect explains what it can.
 
     Where several promises explain a session equally well, the one counts that other sessions
-    leave no choice about; otherwise the one that most of them prefer.
+    leave no choice about; otherwise the one that most of them prefer, or most reads speak for.
     """
     firm: Counter[str] = Counter()
     loose: Counter[str] = Counter()
     anywhere = frozenset().union(*(one.chosen for one in sessions))
     for one in sessions:
         (loose if (one.choices & anywhere) - one.chosen else firm).update(one.chosen)
-    agreed = [_agreed(one, firm, loose) for one in sessions]
+    votes = sum((_votes(one.found) for one in sessions), Counter[str]())
+    agreed = [
+        _agreed(one, lambda cause: (firm[cause], loose[cause], votes[cause])) for one in sessions
+    ]
     names: dict[str, tuple[str, ...]] = {}
     for one in agreed:
         names |= {cause: own for cause, own in one.names().items() if own and cause not in names}
@@ -106,11 +109,11 @@ def settled(sessions: list[Diagnosis]) -> list[Anomaly]:
     ]
 
 
-def _agreed(one: Diagnosis, firm: Counter[str], loose: Counter[str]) -> Diagnosis:
+def _agreed(one: Diagnosis, rank: Callable[[str], tuple[int, int, int]]) -> Diagnosis:
     if not one.choices - one.chosen:
         return one
-    best = max(_in_order(one.choices), key=lambda c: (firm[c], loose[c], c in one.chosen))
-    return replace(one, chosen=frozenset({best})) if firm[best] + loose[best] else one
+    best = max(_in_order(one.choices), key=lambda c: (rank(c), c in one.chosen))
+    return replace(one, chosen=frozenset({best})) if any(rank(best)[:2]) else one
 
 
 def _diagnosis(recheck: Recheck, session: Session, found: list[Found]) -> frozenset[str]:

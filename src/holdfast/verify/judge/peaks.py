@@ -20,10 +20,10 @@ class Peaks:
         for at in range(self._size - 1, 0, -1):
             self._tree[at] = max(self._tree[2 * at], self._tree[2 * at + 1])
 
-    def drop(self, at: int) -> None:
-        """Never give this place again."""
+    def put(self, at: int, number: int) -> None:
+        """Put another number at this place; one below every bar leaves it out."""
         at += self._size
-        self._tree[at] = -NEVER_NS
+        self._tree[at] = number
         while at > 1:
             at //= 2
             self._tree[at] = max(self._tree[2 * at], self._tree[2 * at + 1])
