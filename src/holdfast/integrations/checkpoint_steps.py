@@ -28,7 +28,7 @@ from holdfast.integrations.checkpoint_log import (
     rebuilt,
     record,
 )
-from holdfast.integrations.checkpoint_values import squeezed, unpack
+from holdfast.integrations.checkpoint_values import ReadPart, squeezed, unpack
 from holdfast.model import Ack, History, Message
 from holdfast.runner import Steps
 
@@ -41,7 +41,8 @@ PICKED_RECORDS: Final = 500
 PAGE_RECORDS: Final = 1000
 CACHED_ENTRIES_MAX: Final = 200_000
 """In all catalogs that are kept in memory: some 60 MB."""
-CACHED_PARTS_BYTES_MAX: Final = 32 * 1024 * 1024
+CACHED_PARTS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Copies take about as much again."""
 
 Make = Callable[[Catalog, Batch], Steps[None]]
 
@@ -55,7 +56,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
-        self._parts: OrderedDict[tuple[str, int], tuple[str, bytes]] = OrderedDict()
+        self._parts: OrderedDict[tuple[str, int], ReadPart] = OrderedDict()
         self._parts_bytes = 0
         self._lock = threading.Lock()
 
@@ -68,11 +69,11 @@ class Threads:
         with self._lock:
             self._catalogs.pop(name, None)
             for key in [key for key in self._parts if key[0] == name]:
-                self._parts_bytes -= len(self._parts.pop(key)[1])
+                self._parts_bytes -= len(self._parts.pop(key).data)
 
-    def parts(self, name: str, numbers: Iterable[int]) -> Steps[dict[int, tuple[str, bytes]]]:
-        """Parts of values, unpacked. What a number stands for never changes: they are kept a while."""
-        found: dict[int, tuple[str, bytes]] = {}
+    def parts(self, name: str, numbers: Iterable[int]) -> Steps[dict[int, ReadPart]]:
+        """Parts of values. What a number stands for never changes: they are kept a while."""
+        found: dict[int, ReadPart] = {}
         lacking = []
         for number in numbers:
             held = self._parts.get((name, number))
@@ -82,19 +83,22 @@ class Threads:
                 found[number] = held
         if lacking:
             read = yield from picked(name, lacking)
-            fresh = {seq: unpack(message.extra[FIELD]["part"]) for seq, message in read.items()}
+            fresh = {
+                seq: ReadPart(*unpack(message.extra[FIELD]["part"]))
+                for seq, message in read.items()
+            }
             self._hold(name, fresh)
             found |= fresh
         return found
 
-    def _hold(self, name: str, parts: Mapping[int, tuple[str, bytes]]) -> None:
+    def _hold(self, name: str, parts: Mapping[int, ReadPart]) -> None:
         with self._lock:
             for number, part in parts.items():
                 if (name, number) not in self._parts:
                     self._parts[name, number] = part
-                    self._parts_bytes += len(part[1])
+                    self._parts_bytes += len(part.data)
             while self._parts_bytes > CACHED_PARTS_BYTES_MAX:
-                self._parts_bytes -= len(self._parts.popitem(last=False)[1][1])
+                self._parts_bytes -= len(self._parts.popitem(last=False)[1].data)
 
     def _keep(self, name: str, catalog: Catalog) -> None:
         with self._lock:

@@ -40,6 +40,7 @@ from holdfast.integrations.checkpoint_values import (
     Dumped,
     Packed,
     Part,
+    ReadPart,
     form,
     pack,
     pending_writes,
@@ -56,7 +57,7 @@ INLINE_BYTES_MAX: Final = 256
 """A value up to this size is written with every checkpoint: to refer to it would take as much."""
 
 Tuples = list[CheckpointTuple]
-Parts = Mapping[int, tuple[str, bytes]]
+Parts = Mapping[int, ReadPart]
 Forms = dict[str, dict[str, Any]]
 Bodies = list[tuple[Entry, Body]]
 Numbers = list[int]
@@ -389,7 +390,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         if "in" in form:
             return self._unpack(form["in"])
         refs = form.get("one", form.get("list", ()))
-        values = [self.serde.loads_typed(parts[seq - ref[0]]) for ref in refs]
+        values = [parts[seq - ref[0]].value(self.serde) for ref in refs]
         return values[0] if "one" in form else [*itertools.chain.from_iterable(values)]
 
     def _channels(self, body: Body) -> set[str]:
