@@ -33,6 +33,7 @@ def calls_of(message: Message) -> list[str]:
     found = [*_listed(message.extra.get("tool_calls"), "id")]
     chain = _field(message.extra, "langchain", "data")
     found += _listed(chain.get("tool_calls"), "id")
+    found += _listed(chain.get("invalid_tool_calls"), "id")  # some models are sent these as calls
     item = _field(message.extra, "openai_agents")
     if str(item.get("type")).endswith("_call") and isinstance(item.get("call_id"), str):
         found.append(item["call_id"])
@@ -191,7 +192,10 @@ def _closing(message: Message, call: str) -> Message | None:
             return None
         output = {"type": f"{item['type']}_output", "call_id": call, "output": INTERRUPTED}
         return Message("tool", INTERRUPTED, extra={"openai_agents": output})
-    if call in _listed(_field(extra, "langchain", "data").get("tool_calls"), "id"):
+    chain = _field(extra, "langchain", "data")
+    if call in _listed(chain.get("invalid_tool_calls"), "id"):
+        return None  # models that are not sent the call would refuse its result
+    if call in _listed(chain.get("tool_calls"), "id"):
         data = {"type": "tool", "tool_call_id": call, "status": "error"}
         return Message("tool", INTERRUPTED, extra={"langchain": {"type": "tool", "data": data}})
     if "llama_index" in extra:
