@@ -161,7 +161,7 @@ def test_a_value_is_read_as_it_was_written_however_often_and_whatever_readers_di
         "channel_versions": {"messages": 1, "text": 1},
     }
     at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type,typeddict-item]
+    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type]
     for _ in range(5):
         found = saver.get_tuple(at)
         assert found is not None
@@ -189,7 +189,7 @@ def test_a_copy_of_the_saver_reads_with_its_own_serializer(store: Store):
         "channel_versions": {"text": 1},
     }
     at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
-    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type,typeddict-item]
+    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type]
     other = copy.copy(saver)  # as LangGraph makes them, with a list of classes that may be read
     other.serde = Other()
     for one, wanted in ((saver, text), (other, "other")):

@@ -67,7 +67,7 @@ class HoldfastSessionService(BaseSessionService):
         whole_turns.check_turns(turns)
         self._runner = StepRunner(store)
         self._turns: Turns = turns
-        self._settled: dict[str, int] = {}
+        self._settled: dict[str, str] = {}
         self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock]
         self._locks = weakref.WeakValueDictionary()
 
@@ -205,9 +205,9 @@ class HoldfastSessionService(BaseSessionService):
     def _settle(self, place: Place, record: Message, number: int | None = None) -> Steps[None]:
         """Carry over what a record says for its app and its user, unless that is done; once, by a key."""
         number = (record.seq or 0) if number is None else number
-        if self._settled.get(place.log, 0) >= number:
+        key = adk_records.settled_key(place.log, number, record)
+        if self._settled.get(place.log) == key:
             return
-        key = framework_operations.key_of_ids("adk", [place.log, str(number)])
         for scope, log in ((APP, place.app_log), (USER, place.user_log)):
             if delta := adk_records.of_scope(adk_records.delta_of(record), scope):
                 change = adk_records.shared_change(delta)
@@ -215,7 +215,7 @@ class HoldfastSessionService(BaseSessionService):
                 yield from _fold(log)
         if len(self._settled) >= SETTLED_MAX:
             self._settled.clear()
-        self._settled[place.log] = number
+        self._settled[place.log] = key
 
     def _get(self, place: Place, config: GetSessionConfig) -> Steps[Session | None]:
         some = config.num_recent_events

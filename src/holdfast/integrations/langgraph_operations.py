@@ -354,7 +354,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             if body.values is not None and channels is not None:
                 body.values = {one: body.values[one] for one in channels & body.values.keys()}
             wanted.update(entry.seq - ref[0] for ref in body.refs())
-        parts = yield from self._threads.parts(name, wanted)
+        parts = yield from self._threads.parts(name, catalog, wanted)
         found = yield from picked(name, itertools.chain.from_iterable(writes.values()))
         return [
             self._tuple(name, entry, body, parts, [found[seq] for seq in writes[entry.seq]])

@@ -194,7 +194,7 @@ def _bring(store: Store, found: Found, moved: Moved) -> None:
             return  # a client writes there at this moment
         ends_at = ack.last if ack else ends_at
     # The service carries what the newest event says for its app and its user over, once, by this key.
-    settled = key("adk", [log, str(ends_at)])
+    settled = adk_records.settled_key(log, ends_at, records[-1])
     for scope, shared in ((APP, found.place.app_log), (USER, found.place.user_log)):
         if adk_records.of_scope(adk_records.delta_of(records[-1]), scope):
             api.run(framework_operations.add(shared, [_change({})], settled, retention=None))
