@@ -119,6 +119,8 @@ class _Matches(NamedTuple):
     """Results without call."""
     late: dict[int, set[int]]
     """Results that came late, and where their calls are."""
+    pairs: dict[int, set[int]]
+    """Messages that are no use without each other."""
 
 
 def _matched(messages: Sequence[Message]) -> _Matches:
@@ -126,6 +128,7 @@ def _matched(messages: Sequence[Message]) -> _Matches:
     lacking: list[tuple[int, str]] = []
     orphans: set[int] = set()
     late: dict[int, set[int]] = {}
+    pairs: dict[int, set[int]] = {}
     free: set[str] = set()
     other = -1  # the last message that is more than a result
     for at, message in enumerate(messages):
@@ -133,6 +136,9 @@ def _matched(messages: Sequence[Message]) -> _Matches:
         free.update(_waiting(message))
         for result in results:
             call_at = waiting.pop(result, None)
+            if call_at is not None:
+                pairs.setdefault(at, set()).add(call_at)
+                pairs.setdefault(call_at, set()).add(at)
             if call_at is None and result in free:
                 continue
             if call_at is None and result in calls:
@@ -147,7 +153,7 @@ def _matched(messages: Sequence[Message]) -> _Matches:
             waiting[call] = at
         other = at if calls or not (results or _is_approval(message)) else other
     lacking += [(at, call) for call, at in waiting.items()]
-    return _Matches(sorted(lacking), orphans, late)
+    return _Matches(sorted(lacking), orphans, late, pairs)
 
 
 def _moved_up(messages: Sequence[Message]) -> Sequence[Message]:
@@ -162,10 +168,15 @@ def _moved_up(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _unfit(messages: Sequence[Message]) -> set[int]:
     """What `whole` leaves out; with it reasoning that led to nothing else."""
-    lacking, gone, late = _matched(messages)
+    lacking, gone, late, pairs = _matched(messages)
     gone.update(at for at, _ in lacking)
     if not gone:  # what stands between a call and its result may be what goes
         gone.update(late, *late.values())
+    following = [*gone]
+    while following:
+        more = pairs.get(following.pop(), set()) - gone
+        gone |= more
+        following += more
     for at in sorted(gone, reverse=True):
         before = at - 1
         while before >= 0 and _is_reasoning(messages[before]):
