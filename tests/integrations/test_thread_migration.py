@@ -132,7 +132,7 @@ def test_threads_go_over_and_back_as_they_were_and_go_on(theirs: Theirs, url: st
     assert moved.complete
     with holdfast.connect(url, namespace=SPACE) as store:
         assert seen(HoldfastSaver(store)) == before
-    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back.db")
+    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back %41.db")
     assert migrate(url, back.url, to=back.kind, namespace=SPACE).verified == count
     with back.opened() as saver:
         assert seen(saver) == before
