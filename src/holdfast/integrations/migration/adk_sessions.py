@@ -21,12 +21,11 @@ from holdfast.integrations.adk_records import APP, USER, Place, Values
 from holdfast.integrations.agent_forms import from_adk, to_adk
 from holdfast.integrations.forms import ADK
 from holdfast.integrations.framework_operations import StepRunner
-from holdfast.integrations.migration.found import Difference, LeftOut, Moved
+from holdfast.integrations.migration.found import GONE, Difference, LeftOut, Moved
 from holdfast.integrations.migration.sql import Questions, time_of
-from holdfast.model import Durability, History, Message, SessionState
+from holdfast.model import Durability, History, Message
 
 RECORDS_AT_ONCE: Final = 1000
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 MIGRATED: Final = "migrated"
 """Marks a change of a shared state that was brought over: what an app wrote itself is never overruled."""
 

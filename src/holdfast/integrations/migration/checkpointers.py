@@ -20,13 +20,12 @@ from holdfast.integrations.checkpoint_log import FIELD, WRITES, Place
 from holdfast.integrations.checkpoint_steps import Threads
 from holdfast.integrations.framework_operations import StepRunner
 from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.migration.found import GONE
 from holdfast.integrations.migration.opaque_values import OpaqueValues
 from holdfast.integrations.migration.sources import CHECKPOINTERS
 from holdfast.integrations.migration.sql import LOCK_WAIT_S, file_uri, read_only_uri
-from holdfast.model import Durability, SessionState
+from holdfast.model import Durability
 from holdfast.secrets import SecretUrl
-
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 
 
 class End(Protocol):

@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 from holdfast.connection import connect
 from holdfast.contract import Store
 from holdfast.errors import UsageError
-from holdfast.integrations.migration.found import Difference, LeftOut, Moved
+from holdfast.integrations.migration.found import GONE, Difference, LeftOut, Moved
 from holdfast.integrations.migration.sql import Questions
-from holdfast.model import Durability, History, Message, SessionState
+from holdfast.model import Durability, History, Message
 
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 ID: Final = "mem0_id"
 NOT_META: Final = ("data", "memory", "metadata", "text_lemmatized")
 """The text itself, what is spread out, and what mem0 derives for its search by words."""
