@@ -209,6 +209,25 @@ def test_what_a_store_cannot_hold_is_named_and_stops_nothing_else(disk_path: Pat
         assert (moved.messages, moved.verified) == (count, 2)
 
 
+def test_a_checkpoint_that_cannot_be_read_is_named_and_stops_nothing_else(theirs: Theirs, url: str):
+    """The last one of a thread, of which all others come over."""
+    deep = "[" * 3000 + "]" * 3000
+    with theirs.opened() as saver:
+        talk(saver, turns=1)
+        count = sum(map(len, seen(saver).values()))
+        mark = "?" if theirs.kind == "langgraph-sqlite" else "%s"
+        names = "thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, metadata"
+        for thread, stored in (("t1", deep), ("t/ü", "null")):
+            row = (thread, "", "x", "json", stored, "{}")
+            marks = ", ".join([mark] * len(row))
+            saver.conn.execute(f"INSERT INTO checkpoints ({names}) VALUES ({marks})", row)
+        if theirs.kind == "langgraph-sqlite":
+            saver.conn.commit()
+    moved = migrate(theirs.url, url, kind=theirs.kind, namespace=SPACE)
+    assert [one.session for one in moved.left_out] == ["t/ü", "t1"]
+    assert (moved.verified, moved.differences) == (count, [])
+
+
 def test_a_migration_that_was_killed_goes_on_and_doubles_nothing(disk_path: Path, url: str):
     theirs = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/theirs.db")
     with theirs.opened() as saver:
