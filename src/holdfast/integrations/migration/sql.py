@@ -175,6 +175,8 @@ class _Postgres:
                 f"the source {SecretUrl(url)} does not answer ({type(error).__name__})",
                 operation="migrate",
             ) from error
+        # As text: what is nested too deep for a parser is one row's trouble, not that of a SELECT.
+        psycopg.types.json.set_json_loads(lambda data: data, self._connection)
         self._connection.read_only = True
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'".encode())
