@@ -96,7 +96,7 @@ def test_nothing_of_an_erased_thread_comes_back_from_the_memory_of_another_proce
 
 def test_a_session_of_adk_that_is_made_again_tells_its_user_what_it_says(clock: SqliteClock):
     async def story(service: HoldfastSessionService, store: Store) -> None:
-        about = {"app_name": "shop", "user_id": "42", "session_id": "main"}
+        about: Any = {"app_name": "shop", "user_id": "42", "session_id": "main"}
         for told in ("old", "new"):
             await service.create_session(**about, state={"user:name": told})
             found = await service.get_session(**about)

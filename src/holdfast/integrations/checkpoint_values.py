@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import hashlib
-import pickle  # for copies within this process: nothing that was stored is unpickled
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -41,34 +41,55 @@ class Part:
 
 
 class ReadPart:
-    """A part as it was read. From the third time on its value is made from a copy, which is faster."""
+    """A part as it was read. From the third time on its value is a copy, which is faster."""
 
-    __slots__ = ("_copied", "data", "kind")
+    __slots__ = ("_kept", "data", "kind")
 
     def __init__(self, kind: str, data: bytes) -> None:
         self.kind, self.data = kind, data
-        self._copied: tuple[Any, bytes | None] = (None, None)
+        self._kept: tuple[Any, bool, Any] = (None, False, None)
 
     def value(self, serde: Any) -> Any:
         """The value, another one each time: its reader may change it."""
-        reader, copied = self._copied
-        if reader is serde and copied:
-            return pickle.loads(copied)  # noqa: S301 - `_copy` has made it, in this process
+        reader, is_kept, kept = self._kept
+        if reader is serde and is_kept:
+            return copied(kept)
         value = serde.loads_typed((self.kind, self.data))
         if reader is not serde:
-            self._copied = serde, None
-        elif copied is None:
-            self._copied = serde, self._copy(value, serde)
+            self._kept = serde, False, None
+        elif kept is None:  # looked at once: whether a copy is exactly what was read
+            is_same = self._is_same(value, serde)
+            self._kept = (serde, True, copied(value)) if is_same else (serde, False, self)
         return value
 
-    def _copy(self, value: Any, serde: Any) -> bytes:
-        """The value pickled; empty unless it comes back as exactly what was read."""
+    def _is_same(self, value: Any, serde: Any) -> bool:
         try:
-            made = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-            again = serde.dumps_typed(pickle.loads(made))  # noqa: S301 - made in the line above
+            return bool(serde.dumps_typed(copied(value)) == (self.kind, self.data))
         except Exception:  # noqa: BLE001 - of any class that is in a graph's state
-            return b""
-        return made if again == (self.kind, self.data) else b""
+            return False
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing that can change; `TypeError` for a class that is not known."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list:
+        return [copied(one) for one in value]
+    if kind is dict:
+        return {copied(name): copied(one) for name, one in value.items()}
+    if not hasattr(kind, "__pydantic_fields__"):
+        raise TypeError(kind)
+    made = copy.copy(value)
+    for name, one in vars(made).items():
+        if type(one) not in _PLAIN:
+            vars(made)[name] = copied(one)
+    if getattr(made, "__pydantic_extra__", None):
+        object.__setattr__(made, "__pydantic_extra__", copied(made.__pydantic_extra__))
+    return made
 
 
 Dumped = tuple[str, list[Part], Packed | None]

@@ -269,11 +269,10 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     def _delta_history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Steps[Mapping[str, DeltaChannelHistory]]:
-        name = _thread(config)
+        name, wanted = _thread(config), get_checkpoint_id(config)
 
         def steps() -> Steps[Mapping[str, DeltaChannelHistory]]:
             catalog = yield from self._threads.open(name)
-            wanted = get_checkpoint_id(config)
             latest = catalog.latest.get(_ns(config))
             place = (_ns(config), wanted) if wanted else latest.place if latest else ("", "")
             found: dict[str, Any] = {channel: {"writes": []} for channel in channels}
@@ -330,8 +329,8 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         else:
             how, parts = "one", [value]
         made = [Part(*self.serde.dumps_typed(part)) for part in parts]
-        small = sum(len(part.data) for part in made) <= INLINE_BYTES_MAX
-        return how, made, self._pack(value) if small else None
+        is_small = sum(len(part.data) for part in made) <= INLINE_BYTES_MAX
+        return how, made, self._pack(value) if is_small else None
 
     def _bodies(self, name: str, catalog: Catalog, entries: Sequence[Entry]) -> Steps[Bodies]:
         heads = dict(list(catalog.heads.values()))

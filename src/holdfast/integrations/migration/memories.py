@@ -140,7 +140,7 @@ def _bring(store: Store, scope: str, memories: list[Memory], moved: Moved) -> No
 
 def _verify(store: Store, scope: str, memories: list[Memory], moved: Moved) -> None:
     known = _by_id(store.memories(scope))
-    named = {one.session for one in (*moved.differences, *moved.left_out)}
+    named = {one.session for one in moved.left_out} | {one.session for one in moved.differences}
     for memory in memories:
         record = known.get(memory.id)
         if record is not None and memory.is_in(record):

@@ -21,7 +21,7 @@ from holdfast.integrations.migration.found import Found, Row
 from holdfast.secrets import SecretUrl
 
 LOCK_WAIT_S: Final = 30
-"""How long a table that somebody has locked is waited for."""
+"""How long a table that another client has locked is waited for."""
 _WAL_HEADER: Final = slice(18, 20)
 """Where a file of SQLite says how it is written: 2 for a log beside it."""
 
@@ -163,6 +163,7 @@ class _Postgres:
     def __init__(self, url: str) -> None:
         try:
             import psycopg  # noqa: PLC0415 - only who brings something over from PostgreSQL needs it
+            from psycopg.types.json import set_json_loads  # noqa: PLC0415 - as above
         except ImportError as error:
             raise UsageError(f"{error}. To have it: pip install 'holdfast[postgres]'") from error
         self.error: type[Exception] = psycopg.Error
@@ -176,7 +177,7 @@ class _Postgres:
                 operation="migrate",
             ) from error
         # As text: what is nested too deep for a parser is one row's trouble, not that of a SELECT.
-        psycopg.types.json.set_json_loads(lambda data: data, self._connection)
+        set_json_loads(lambda data: data, self._connection)
         self._connection.read_only = True
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'".encode())
