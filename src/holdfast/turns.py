@@ -33,6 +33,7 @@ def calls_of(message: Message) -> list[str]:
     found = [*_listed(message.extra.get("tool_calls"), "id")]
     chain = _field(message.extra, "langchain", "data")
     found += _listed(chain.get("tool_calls"), "id")
+    found += _listed(chain.get("invalid_tool_calls"), "id")  # some models are sent these as calls
     item = _field(message.extra, "openai_agents")
     if str(item.get("type")).endswith("_call") and isinstance(item.get("call_id"), str):
         found.append(item["call_id"])
@@ -118,6 +119,8 @@ class _Matches(NamedTuple):
     """Results without call."""
     late: dict[int, set[int]]
     """Results that came late, and where their calls are."""
+    pairs: dict[int, set[int]]
+    """Messages that are no use without each other."""
 
 
 def _matched(messages: Sequence[Message]) -> _Matches:
@@ -125,6 +128,7 @@ def _matched(messages: Sequence[Message]) -> _Matches:
     lacking: list[tuple[int, str]] = []
     orphans: set[int] = set()
     late: dict[int, set[int]] = {}
+    pairs: dict[int, set[int]] = {}
     free: set[str] = set()
     other = -1  # the last message that is more than a result
     for at, message in enumerate(messages):
@@ -132,6 +136,9 @@ def _matched(messages: Sequence[Message]) -> _Matches:
         free.update(_waiting(message))
         for result in results:
             call_at = waiting.pop(result, None)
+            if call_at is not None:
+                pairs.setdefault(at, set()).add(call_at)
+                pairs.setdefault(call_at, set()).add(at)
             if call_at is None and result in free:
                 continue
             if call_at is None and result in calls:
@@ -146,7 +153,7 @@ def _matched(messages: Sequence[Message]) -> _Matches:
             waiting[call] = at
         other = at if calls or not (results or _is_approval(message)) else other
     lacking += [(at, call) for call, at in waiting.items()]
-    return _Matches(sorted(lacking), orphans, late)
+    return _Matches(sorted(lacking), orphans, late, pairs)
 
 
 def _moved_up(messages: Sequence[Message]) -> Sequence[Message]:
@@ -161,10 +168,15 @@ def _moved_up(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _unfit(messages: Sequence[Message]) -> set[int]:
     """What `whole` leaves out; with it reasoning that led to nothing else."""
-    lacking, gone, late = _matched(messages)
+    lacking, gone, late, pairs = _matched(messages)
     gone.update(at for at, _ in lacking)
     if not gone:  # what stands between a call and its result may be what goes
         gone.update(late, *late.values())
+    following = [*gone]
+    while following:
+        more = pairs.get(following.pop(), set()) - gone
+        gone |= more
+        following += more
     for at in sorted(gone, reverse=True):
         before = at - 1
         while before >= 0 and _is_reasoning(messages[before]):
@@ -191,7 +203,10 @@ def _closing(message: Message, call: str) -> Message | None:
             return None
         output = {"type": f"{item['type']}_output", "call_id": call, "output": INTERRUPTED}
         return Message("tool", INTERRUPTED, extra={"openai_agents": output})
-    if call in _listed(_field(extra, "langchain", "data").get("tool_calls"), "id"):
+    chain = _field(extra, "langchain", "data")
+    if call in _listed(chain.get("invalid_tool_calls"), "id"):
+        return None  # models that are not sent the call would refuse its result
+    if call in _listed(chain.get("tool_calls"), "id"):
         data = {"type": "tool", "tool_call_id": call, "status": "error"}
         return Message("tool", INTERRUPTED, extra={"langchain": {"type": "tool", "data": data}})
     if "llama_index" in extra:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import agent_framework
+import psycopg
 import pytest
 from google.adk.sessions import DatabaseSessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
@@ -140,6 +141,21 @@ def test_what_cannot_come_over_from_adk_is_named_and_stops_nothing_else(
         assert [one.session.split("/")[3][:1] for one in moved.left_out] == ["ü"]
         assert moved.verified == (6 if "user_states" in damage else 3)
         assert not moved.differences
+
+
+@pytest.mark.parametrize("column", ["events SET event_data", "sessions SET state"])
+def test_a_deep_row_of_adk_on_postgres_is_named_and_stops_nothing_else(
+    postgres_engine: Any, url: str, column: str
+):
+    where = postgres_engine.url
+    address = where.replace("postgresql://", "postgresql+asyncpg://")
+    use(lambda: DatabaseSessionService(address), talk, turns=1)
+    deep = '{"x": ' + "[" * 3000 + "]" * 3000 + "}"
+    with psycopg.connect(where) as connection:
+        connection.execute(f"UPDATE {column} = %s WHERE user_id = 'ü'".encode(), (deep,))
+    moved = migrate(where, url, kind="adk-sql")
+    assert [one.session.split("/")[3] for one in moved.left_out] == ["ü"]
+    assert (moved.verified, moved.differences) == (3, [])
 
 
 def test_a_move_from_adk_that_is_cut_short_is_finished_by_the_next(

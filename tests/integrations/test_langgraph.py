@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import holdfast
 from holdfast import Damaged, Store, UsageError
@@ -122,3 +125,75 @@ def test_an_unknown_way_to_prune_changes_nothing(store: Store):
     assert len(list(saver.list(THREAD))) == 2
     with pytest.raises(UsageError, match="keep must be"):
         HoldfastSaver(store, keep=0)
+
+
+class Forgetful:
+    """What a pickle of it loses is in its serialized form."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"text": "lost"}
+
+
+class Named(JsonPlusSerializer):
+    """Has such a value in the state."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        return super().dumps_typed([obj.text] if isinstance(obj, Forgetful) else obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        found = super().loads_typed(data)
+        is_text = isinstance(found, list) and isinstance(found[0], str)
+        return Forgetful(found[0]) if is_text else found
+
+
+@pytest.mark.parametrize("serde", [JsonPlusSerializer, Named])
+def test_a_value_is_read_as_it_was_written_however_often_and_whatever_readers_did_to_it(
+    store: Store, serde: type[JsonPlusSerializer]
+):
+    saver = HoldfastSaver(store, serde=serde())
+    text = "word " * 100
+    made = {
+        **empty_checkpoint(),
+        "channel_values": {"messages": [HumanMessage(text, id="1"), {"a": [1]}], "text": [text]},
+        "channel_versions": {"messages": 1, "text": 1},
+    }
+    at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type]
+    for _ in range(5):
+        found = saver.get_tuple(at)
+        assert found is not None
+        values = found.checkpoint["channel_values"]
+        assert values["messages"] == [HumanMessage(text, id="1"), {"a": [1]}]
+        assert getattr(values["text"], "text", values["text"]) == (
+            text if serde is Named else [text]
+        )
+        values["messages"][0].content = "changed"
+        values["messages"].pop()["a"].append(2)
+
+
+def test_a_copy_of_the_saver_reads_with_its_own_serializer(store: Store):
+    text = "word " * 100
+
+    class Other(JsonPlusSerializer):
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            found = super().loads_typed(data)
+            return "other" if found == text else found
+
+    saver = HoldfastSaver(store)
+    made = {
+        **empty_checkpoint(),
+        "channel_values": {"text": text},
+        "channel_versions": {"text": 1},
+    }
+    at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    saver.put(at, made, {}, made["channel_versions"])  # type: ignore[arg-type]
+    other = copy.copy(saver)  # as LangGraph makes them, with a list of classes that may be read
+    other.serde = Other()
+    for one, wanted in ((saver, text), (other, "other")):
+        for _ in range(4):
+            found = one.get_tuple(at)
+            assert found is not None
+            assert found.checkpoint["channel_values"]["text"] == wanted

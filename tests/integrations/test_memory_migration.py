@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast import UsageError
+from holdfast import EngineUnreachable, UsageError
 from holdfast.integrations.migration import migrate
 
 LIKES, LIVES, AGENT = (str(uuid.UUID(int=number)) for number in range(3))
@@ -97,3 +97,40 @@ def test_a_wrong_source_of_memories_is_refused(postgres_engine: Any, url: str, d
     for kind, where in (("mem0-postgres", postgres_engine.url), ("mem0-json", str(disk_path))):
         with pytest.raises(UsageError):
             migrate(where, url, kind=kind)
+
+
+def test_a_memory_that_cannot_be_read_is_named_and_holds_up_no_other(
+    postgres_engine: Any, url: str
+):
+    in_a_table(postgres_engine.url)
+    deep = '{"data": "deep", "user_id": "alice", "x": ' + "[" * 3000 + "]" * 3000 + "}"
+    named = '{"data": "of another id", "user_id": "alice", "id": "1"}'
+    with psycopg.connect(postgres_engine.url) as connection:
+        for number, payload in enumerate((deep, '"text"', "[1]", "null", named), 100):
+            row = (uuid.UUID(int=number), payload)
+            connection.execute("INSERT INTO mem0 VALUES (%s, NULL, %s)", row)
+    moved = migrate(postgres_engine.url, url, kind="mem0-postgres")
+    assert (moved.messages, moved.verified, len(moved.left_out)) == (4, 4, 5)
+    assert "RecursionError" in " ".join(one.reason for one in moved.left_out)
+
+
+def test_a_file_that_nests_without_end_is_refused(url: str, disk_path: Path):
+    path = disk_path / "memories.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="cannot be read"):
+        migrate(str(path), url, kind="mem0-json")
+
+
+@pytest.mark.parametrize("kind", ["mem0-postgres", "langgraph-postgres"])
+def test_a_table_that_somebody_has_locked_is_not_waited_for_without_end(
+    postgres_engine: Any, url: str, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    module = "checkpointers" if kind == "langgraph-postgres" else "sql"
+    monkeypatch.setattr(f"holdfast.integrations.migration.{module}.LOCK_WAIT_S", 1)
+    with psycopg.connect(postgres_engine.url) as connection:
+        connection.execute("CREATE TABLE mem0 (id UUID, payload JSONB)")
+        connection.execute("CREATE TABLE checkpoints (thread_id text)")
+        connection.commit()
+        connection.execute("LOCK TABLE mem0, checkpoints IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(EngineUnreachable, match="again"):
+            migrate(postgres_engine.url, url, kind=kind)

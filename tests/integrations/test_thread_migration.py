@@ -132,7 +132,7 @@ def test_threads_go_over_and_back_as_they_were_and_go_on(theirs: Theirs, url: st
     assert moved.complete
     with holdfast.connect(url, namespace=SPACE) as store:
         assert seen(HoldfastSaver(store)) == before
-    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back.db")
+    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back %41.db")
     assert migrate(url, back.url, to=back.kind, namespace=SPACE).verified == count
     with back.opened() as saver:
         assert seen(saver) == before
@@ -207,6 +207,25 @@ def test_what_a_store_cannot_hold_is_named_and_stops_nothing_else(disk_path: Pat
         named = [(one.session[:4], one.place) for one in moved.left_out]
         assert sorted(named) == [("", None), ("fits", 2), ("tttt", None)]
         assert (moved.messages, moved.verified) == (count, 2)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_stops_nothing_else(theirs: Theirs, url: str):
+    """The last one of a thread, of which all others come over."""
+    deep = "[" * 3000 + "]" * 3000
+    with theirs.opened() as saver:
+        talk(saver, turns=1)
+        count = sum(map(len, seen(saver).values()))
+        mark = "?" if theirs.kind == "langgraph-sqlite" else "%s"
+        names = "thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, metadata"
+        for thread, stored in (("t1", deep), ("t/ü", "null")):
+            row = (thread, "", "x", "json", stored, "{}")
+            marks = ", ".join([mark] * len(row))
+            saver.conn.execute(f"INSERT INTO checkpoints ({names}) VALUES ({marks})", row)
+        if theirs.kind == "langgraph-sqlite":
+            saver.conn.commit()
+    moved = migrate(theirs.url, url, kind=theirs.kind, namespace=SPACE)
+    assert [one.session for one in moved.left_out] == ["t/ü", "t1"]
+    assert (moved.verified, moved.differences) == (count, [])
 
 
 def test_a_migration_that_was_killed_goes_on_and_doubles_nothing(disk_path: Path, url: str):

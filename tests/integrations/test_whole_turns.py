@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import agent_framework
 import pytest
 from agent_framework import Content
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -21,7 +23,9 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_openai_messages,
 )
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from llama_index.core.llms import ChatMessage
 from pydantic_ai.messages import (
     ModelRequest,
@@ -32,13 +36,14 @@ from pydantic_ai.messages import (
 )
 
 import holdfast
-from holdfast import Durability, Message, Store, UsageError
+from holdfast import Durability, Message, Store, UsageError, turns
 from holdfast.integrations.agent_framework import HoldfastHistoryProvider
-from holdfast.integrations.langchain import HoldfastChatMessageHistory
+from holdfast.integrations.langchain import HoldfastChatMessageHistory, whole_messages
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.llama_index import HoldfastChatStore
 from holdfast.integrations.openai_agents import HoldfastSession
 from holdfast.integrations.pydantic_ai import HoldfastMessageHistory
+from holdfast.turns import INTERRUPTED
 from holdfast.verify.engines.sqlite import SqliteEngine
 from holdfast.verify.workload import tool_turns
 from tests.integrations.killed import in_a_child
@@ -121,6 +126,27 @@ def test_what_a_framework_wrote_itself_is_closed_in_its_own_form(store: Store):
 
     [_, output] = asyncio.run(agents())
     assert (output["type"], output["call_id"]) == ("function_call_output", "c1")
+
+
+@pytest.mark.parametrize("turns", ["whole", "repaired"])
+def test_a_call_that_langchain_could_not_read_is_left_out_unless_it_was_answered(
+    store: Store, turns: Any
+):
+    """ChatOpenAI sends it as a call; other models are not sent it, and would refuse a result."""
+    history = HoldfastChatMessageHistory("s", store, turns=turns)
+    unread: Any = {
+        "name": "look",
+        "args": "{",
+        "id": "c1",
+        "error": None,
+        "type": "invalid_tool_call",
+    }
+    said: list[BaseMessage] = [HumanMessage("look"), AIMessage("", invalid_tool_calls=[unread])]
+    history.add_messages(said)
+    assert [one.type for one in history.messages] == ["human"]
+    assert whole_messages(said, turns) == said[:1]
+    history.add_messages([ToolMessage("that was no JSON", tool_call_id="c1")])
+    assert [one.type for one in history.messages] == ["human", "ai", "tool"]
 
 
 def chain_writes(store: Store) -> Callable[[str], None]:
@@ -272,41 +298,89 @@ def test_no_class_hands_out_an_orphan_however_a_turn_was_cut_and_went_on(
             assert len(reads(store, turns)) == (4 if framework != "openai-agents" else 5)
 
 
-def test_a_graph_that_was_killed_in_a_tool_goes_on_with_a_whole_turn(sqlite_engine: SqliteEngine):
-    """A checkpoint comes back as it was, with its open call; its next step is the tool."""
-    handed: list[list[Any]] = []
+class Asked(BaseChatModel):
+    """Wants one look, and says no more; notes each history that it is handed."""
+
+    handed: list[list[Any]]
+
+    @property
+    def _llm_type(self) -> str:
+        return "asked"
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        self.handed.append(convert_to_openai_messages(messages))
+        looked = any(message.type in ("ai", "tool") for message in messages)
+        call: Any = [] if looked else [{"name": "look", "args": {}, "id": "a"}]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=call))])
+
+
+def own_graph(saver: HoldfastSaver, model: Asked, tool: Any) -> Any:
+    def asks(state: Any) -> dict[str, Any]:
+        return {"messages": [model.invoke(whole_messages(state["messages"], "repaired"))]}
+
+    plan: Any = StateGraph(MessagesState)
+    plan.add_node("model", asks)
+    plan.add_node("tools", ToolNode([tool]))
+    plan.add_edge(START, "model")
+    plan.add_edge("tools", "model")
+    plan.add_conditional_edges("model", tools_condition)
+    return plan.compile(checkpointer=saver)
+
+
+def their_agent(saver: HoldfastSaver, model: Asked, tool: Any) -> Any:
+    def hook(state: Any) -> dict[str, Any]:
+        return {"llm_input_messages": whole_messages(state["messages"], "repaired")}
+
+    return create_react_agent(model, [tool], pre_model_hook=hook, checkpointer=saver)
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+@pytest.mark.parametrize("built", [own_graph, their_agent])
+@pytest.mark.parametrize("said", [None, "and now?"])
+def test_a_graph_that_was_killed_in_a_tool_goes_on_with_whole_turns(
+    sqlite_engine: SqliteEngine, built: Any, said: str | None
+):
+    """The tool runs again, or a new message follows the open call, which is in the state."""
     about: Any = {"configurable": {"thread_id": "t"}}
 
-    def graph(store: Store, tool: Callable[[], str]) -> Any:
-        def model(state: Any) -> dict[str, Any]:
-            handed.append(convert_to_openai_messages(state["messages"]))
-            answered = isinstance(state["messages"][-1], ToolMessage)
-            call: Any = [] if answered else [{"name": "look", "args": {}, "id": "a"}]
-            return {"messages": [AIMessage("", tool_calls=call)]}
+    def look() -> str:
+        """Look into the tank."""
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "a squid"
 
-        plan: Any = StateGraph(MessagesState)
-        plan.add_node("model", model)
-        plan.add_node("tool", lambda _: {"messages": [ToolMessage(tool(), tool_call_id="a")]})
-        plan.add_edge(START, "model")
-        plan.add_edge("tool", "model")
-        plan.add_conditional_edges(
-            "model", lambda state: "tool" if state["messages"][-1].tool_calls else END
+    def ask(question: Any) -> list[list[Any]]:
+        model = Asked(handed=[])
+        with holdfast.connect(sqlite_engine.url, require=Durability.PROCESS) as store:
+            graph = built(HoldfastSaver(store), model, look)
+            graph.invoke(question, about, durability="sync")
+        return model.handed
+
+    dies = True
+    assert in_a_child(lambda: print(ask({"messages": [("user", "look")]}))) == -signal.SIGKILL
+    dies = False
+    [handed] = ask(said and {"messages": [("user", said)]})
+    assert tool_turns.refusal(handed) == ""
+    roles = ["user", "assistant", "tool", *(["user"] if said else [])]
+    assert [one["role"] for one in handed] == roles
+    assert handed[2]["content"] == ("a squid" if said is None else INTERRUPTED)
+
+
+def test_messages_that_need_one_another_are_left_out_in_one_go():
+    """Each answers the call of the one before and makes one itself: the last has no answer."""
+    chain = [
+        Message(
+            "assistant", None, extra={"tool_calls": [{"id": f"{n}"}], "tool_call_id": f"{n - 1}"}
         )
-        return plan.compile(checkpointer=HoldfastSaver(store))
-
-    def dies() -> str:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return ""
-
-    def ask() -> None:
-        store = holdfast.connect(sqlite_engine.url, require=Durability.PROCESS)
-        graph(store, dies).invoke({"messages": [("user", "look")]}, about, durability="sync")
-
-    assert in_a_child(ask) == -signal.SIGKILL
-    with holdfast.connect(sqlite_engine.url, require=Durability.PROCESS) as store:
-        graph(store, lambda: "a squid").invoke(None, about)
-    assert [[one["role"] for one in each] for each in handed] == [["user", "assistant", "tool"]]
-    assert tool_turns.refusal(handed[0]) == ""
+        for n in range(3000)
+    ]
+    begin = time.process_time()
+    asked = Message("user", "look")
+    assert turns.whole([asked, *chain]) == (asked,)
+    assert time.process_time() - begin < 8  # a tenth of a second; each by itself took 40
 
 
 def test_a_page_begins_with_no_result_whose_call_is_before_it(store: Store):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import json
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast import turns as whole_turns
@@ -25,7 +23,7 @@ from holdfast.integrations import adk_records, framework_operations
 from holdfast.integrations.adk_records import APP, STATE_EVERY, USER, Place, Values
 from holdfast.integrations.agent_forms import from_adk, to_adk
 from holdfast.integrations.forms import ADK
-from holdfast.integrations.framework_operations import PAGE_SESSIONS, StepRunner
+from holdfast.integrations.framework_operations import AT_ONCE, StepRunner
 from holdfast.model import Ack, History, Message
 from holdfast.runner import Steps
 from holdfast.turns import Turns
@@ -44,8 +42,6 @@ SHARED_RECORDS_MAX: Final = 64
 """With more changes than that, the state of an app or a user is written as one."""
 SETTLED_MAX: Final = 10_000
 """Sessions of which this service remembers that nothing of them has to be carried over."""
-AT_ONCE: Final = 64
-"""Sessions that an `AsyncStore` is asked for at the same time."""
 _MARK: Final = "holdfast:"
 _STALE: Final = (
     "The session has been modified in storage since it was loaded. Nothing was written. "
@@ -67,7 +63,7 @@ class HoldfastSessionService(BaseSessionService):
         whole_turns.check_turns(turns)
         self._runner = StepRunner(store)
         self._turns: Turns = turns
-        self._settled: dict[str, int] = {}
+        self._settled: dict[str, str] = {}
         self._locks: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock]
         self._locks = weakref.WeakValueDictionary()
 
@@ -205,9 +201,9 @@ class HoldfastSessionService(BaseSessionService):
     def _settle(self, place: Place, record: Message, number: int | None = None) -> Steps[None]:
         """Carry over what a record says for its app and its user, unless that is done; once, by a key."""
         number = (record.seq or 0) if number is None else number
-        if self._settled.get(place.log, 0) >= number:
+        key = adk_records.settled_key(place.log, number, record)
+        if self._settled.get(place.log) == key:
             return
-        key = framework_operations.key_of_ids("adk", [place.log, str(number)])
         for scope, log in ((APP, place.app_log), (USER, place.user_log)):
             if delta := adk_records.of_scope(adk_records.delta_of(record), scope):
                 change = adk_records.shared_change(delta)
@@ -215,7 +211,7 @@ class HoldfastSessionService(BaseSessionService):
                 yield from _fold(log)
         if len(self._settled) >= SETTLED_MAX:
             self._settled.clear()
-        self._settled[place.log] = number
+        self._settled[place.log] = key
 
     def _get(self, place: Place, config: GetSessionConfig) -> Steps[Session | None]:
         some = config.num_recent_events
@@ -330,17 +326,7 @@ def _made(place: Place, found: History, app: Values, user: Values) -> Session:
 
 def _names(app_name: str, user_id: str | None) -> Steps[list[str]]:
     of_user = () if user_id is None else (user_id,)
-    prefix = adk_records.name_of("session", app_name, *of_user, "")
-    found: list[str] = []
-    while True:
-        page = yield functools.partial(_page, prefix, found[-1] if found else None)
-        if not page:
-            return found
-        found += page
-
-
-def _page(prefix: str, after: str | None, store: Any) -> Any:
-    return store.sessions(prefix=prefix, after=after, limit=PAGE_SESSIONS)
+    return framework_operations.names(adk_records.name_of("session", app_name, *of_user, ""))
 
 
 def _list(app_name: str, user_id: str | None) -> Steps[list[Session]]:
@@ -350,8 +336,7 @@ def _list(app_name: str, user_id: str | None) -> Steps[list[Session]]:
     users: dict[str, Values] = {}
     for at in range(0, len(names), AT_ONCE):
         some = names[at : at + AT_ONCE]
-        histories = yield functools.partial(_ends, some)
-        for name, end in zip(some, histories, strict=True):
+        for name, end in (yield from framework_operations.ends(some, STATE_EVERY + 1)):
             place = adk_records.place_of(name)
             if place.user_id not in users:
                 users[place.user_id] = yield from _shared(place.user_log)
@@ -359,10 +344,3 @@ def _list(app_name: str, user_id: str | None) -> Steps[list[Session]]:
             if found:
                 sessions.append(_made(place, found, app, users[place.user_id]))
     return sessions
-
-
-def _ends(names: Sequence[str], store: Store | AsyncStore) -> Any:
-    limit = STATE_EVERY + 1
-    if isinstance(store, AsyncStore):
-        return asyncio.gather(*(store.history(name, limit=limit) for name in names))
-    return [store.history(name, limit=limit) for name in names]

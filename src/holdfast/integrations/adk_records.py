@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from holdfast.integrations import framework_operations
 from holdfast.integrations.forms import ADK
 from holdfast.model import History, Message
 
@@ -52,6 +53,16 @@ def name_of(kind: str, *names: str) -> str:
 def place_of(log: str) -> Place:
     """Of which session this is the log."""
     return Place(*(one.replace("%2F", "/").replace("%25", "%") for one in log.split("/")[2:]))
+
+
+def settled_key(log: str, number: int, record: Message) -> str:
+    """The key by which what a record says for its app and its user is carried over once.
+
+    A session that is made again under its old name has the numbers again, at another time.
+    """
+    key = framework_operations.key_of_ids("adk", [log, str(number), str(time_of(record))])
+    assert key is not None  # noqa: S101 - each of them is a text
+    return key
 
 
 def created(at: float, delta: Values) -> Message:

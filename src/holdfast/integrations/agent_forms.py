@@ -58,12 +58,8 @@ def _agent_part(part: Any) -> Any:
 
 def _agent_call(call: Any) -> dict[str, Any]:
     named = call["function"]
-    return {
-        "type": "function_call",
-        "call_id": call["id"],
-        "name": named["name"],
-        "arguments": named["arguments"],
-    }
+    said = {"name": named["name"], "arguments": named["arguments"]}
+    return {"type": "function_call", "call_id": call["id"], **said}
 
 
 def from_pydantic_ai(form: Mapping[str, Any], **more: Any) -> Message:
@@ -106,12 +102,8 @@ def _pydantic_of_others(message: Message, said: dict[str, Any], text: str) -> di
 
 def _pydantic_call(call: Any) -> dict[str, Any]:
     named = call["function"]
-    return {
-        "part_kind": "tool-call",
-        "tool_name": named["name"],
-        "args": named["arguments"],
-        "tool_call_id": call["id"],
-    }
+    said = {"tool_name": named["name"], "args": named["arguments"]}
+    return {"part_kind": "tool-call", "tool_call_id": call["id"], **said}
 
 
 def _pydantic_role(kind: str, parts: list[Any]) -> str:
@@ -163,11 +155,10 @@ def to_adk(message: Message) -> dict[str, Any]:
         said = {**event["content"], "parts": [_adk_back(part) for part in listed]}
         return {**event, "content": said}
     parts = [{"text": _text_of(part)} for part in listed or ()]
-    author = "user" if message.role == "user" else message.role
-    role = "user" if author == "user" else "model"
+    role = "user" if message.role == "user" else "model"
     at = message.created_at or datetime.fromtimestamp(0, UTC)
     return {
-        "author": author,
+        "author": message.role,
         "id": message.id,
         "timestamp": at.timestamp(),
         "content": {"role": role, "parts": parts},

@@ -17,7 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from holdfast.integrations.checkpoint_values import BASE, Packed, spans, squeezed, unsqueezed
+from holdfast.integrations.checkpoint_values import (
+    BASE,
+    Packed,
+    ReadPart,
+    spans,
+    squeezed,
+    unsqueezed,
+)
 from holdfast.model import Message
 
 FIELD: Final = "langgraph"
@@ -138,6 +145,13 @@ class Catalog:
         """The newest checkpoint of the namespaces that were written last."""
         self.prune_at = 0
         """With so many checkpoints it is looked at again for what may go."""
+        self.parts: dict[int, ReadPart] = {}
+        """Parts of values that were read; what a number stands for never changes."""
+        self.parts_bytes = 0
+        self.end: Message | None = None
+        """The record of number `last`, by which a thread is known again."""
+        self.seen_at = float("-inf")
+        """When it was last known to be this thread, by the clock of this process."""
         self._lock = threading.Lock()
 
     def advance(self, records: Iterable[Record], *, indexed: bool = True) -> bool:
@@ -161,8 +175,26 @@ class Catalog:
             self._add(entry)
             if not entry.writes:
                 self._set_head(entry, message)
-        self.last = seq
+        self.last, self.end = seq, message
         return True
+
+    def hold(self, parts: Mapping[int, ReadPart]) -> None:
+        """Keep parts in memory."""
+        with self._lock:
+            self.parts_bytes += sum(len(part.data) for part in parts.values())
+            self.parts.update(parts)
+
+    def let_go(self) -> None:
+        """Keep none of them; who has them in hand goes on with them."""
+        with self._lock:
+            self.parts, self.parts_bytes = {}, 0
+
+    def ends_with(self, message: Message | None) -> bool:
+        """Whether this is the last record that is known, and not one of another thread of that name."""
+        end = self.end
+        if message is None or end is None:
+            return False
+        return (message.role, message.extra) == (end.role, end.extra)
 
     def _go_on(self, seq: int, message: Message) -> bool:
         if message.role == INDEX:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import secrets
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from holdfast import limits
@@ -28,7 +29,7 @@ from holdfast.integrations.checkpoint_log import (
     rebuilt,
     record,
 )
-from holdfast.integrations.checkpoint_values import squeezed, unpack
+from holdfast.integrations.checkpoint_values import ReadPart, squeezed, unpack
 from holdfast.model import Ack, History, Message
 from holdfast.runner import Steps
 
@@ -39,9 +40,13 @@ TAIL_RECORDS: Final = 24
 NEWS_RECORDS_MAX: Final = 200
 PICKED_RECORDS: Final = 500
 PAGE_RECORDS: Final = 1000
+CACHED_THREADS_MAX: Final = 1000
 CACHED_ENTRIES_MAX: Final = 200_000
 """In all catalogs that are kept in memory: some 60 MB."""
-CACHED_PARTS_BYTES_MAX: Final = 32 * 1024 * 1024
+CACHED_PARTS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Copies take about as much again."""
+SURE_S: Final = 0.5
+"""So long a thread is the one it was: a name is kept for a second at least when all of it is erased."""
 
 Make = Callable[[Catalog, Batch], Steps[None]]
 
@@ -55,62 +60,61 @@ class Threads:
 
     def __init__(self) -> None:
         self._catalogs: OrderedDict[str, Catalog] = OrderedDict()
-        self._parts: OrderedDict[tuple[str, int], tuple[str, bytes]] = OrderedDict()
-        self._parts_bytes = 0
         self._lock = threading.Lock()
 
     def known(self, name: str) -> Catalog | None:
         """What is in memory, which others may have added to."""
         return self._catalogs.get(name)
 
+    def _is_sure(self, catalog: Catalog) -> bool:
+        return time.monotonic() - catalog.seen_at < SURE_S
+
     def drop(self, name: str) -> None:
         """Begin again with the next call."""
         with self._lock:
             self._catalogs.pop(name, None)
-            for key in [key for key in self._parts if key[0] == name]:
-                self._parts_bytes -= len(self._parts.pop(key)[1])
 
-    def parts(self, name: str, numbers: Iterable[int]) -> Steps[dict[int, tuple[str, bytes]]]:
-        """Parts of values, unpacked. What a number stands for never changes: they are kept a while."""
-        found: dict[int, tuple[str, bytes]] = {}
-        lacking = []
-        for number in numbers:
-            held = self._parts.get((name, number))
-            if held is None:
-                lacking.append(number)
-            else:
-                found[number] = held
-        if lacking:
+    def parts(self, name: str, catalog: Catalog, numbers: set[int]) -> Steps[dict[int, ReadPart]]:
+        """Parts of values, from memory or from the store."""
+        held = catalog.parts
+        found = {number: held[number] for number in numbers & held.keys()}
+        if lacking := numbers - found.keys():
             read = yield from picked(name, lacking)
-            fresh = {seq: unpack(message.extra[FIELD]["part"]) for seq, message in read.items()}
-            self._hold(name, fresh)
+            fresh = {
+                seq: ReadPart(*unpack(message.extra[FIELD]["part"]))
+                for seq, message in read.items()
+            }
+            catalog.hold(fresh)
+            with self._lock:
+                self._trim()
             found |= fresh
         return found
-
-    def _hold(self, name: str, parts: Mapping[int, tuple[str, bytes]]) -> None:
-        with self._lock:
-            for number, part in parts.items():
-                if (name, number) not in self._parts:
-                    self._parts[name, number] = part
-                    self._parts_bytes += len(part[1])
-            while self._parts_bytes > CACHED_PARTS_BYTES_MAX:
-                self._parts_bytes -= len(self._parts.popitem(last=False)[1][1])
 
     def _keep(self, name: str, catalog: Catalog) -> None:
         with self._lock:
             self._catalogs[name] = catalog
             self._catalogs.move_to_end(name)
-            held = sum(len(one.entries) for one in self._catalogs.values())
-            while held > CACHED_ENTRIES_MAX and len(self._catalogs) > 1:
-                held -= len(self._catalogs.popitem(last=False)[1].entries)
+            self._trim()
 
-    def written(self, name: str, ack: Ack, messages: Sequence[Message]) -> None:
+    def _trim(self) -> None:
+        """Let go of what was used longest ago, where all of it takes too much memory."""
+        entries = size = 0
+        for count, (name, catalog) in enumerate(reversed([*self._catalogs.items()]), 1):
+            entries += len(catalog.entries)
+            size += catalog.parts_bytes
+            if size > CACHED_PARTS_BYTES_MAX:
+                catalog.let_go()
+            if count > 1 and (entries > CACHED_ENTRIES_MAX or count > CACHED_THREADS_MAX):
+                del self._catalogs[name]
+
+    def written(self, name: str, ack: Ack, messages: Sequence[Message], sent_at: float) -> None:
         """What this process has written itself it need not read."""
         catalog = self._catalogs.get(name)
         if catalog is None or ack.first != catalog.last + 1:
             return  # others wrote in between: it is read when it is needed
         if not catalog.advance(enumerate(messages, ack.first)):
             self.drop(name)
+        catalog.seen_at = sent_at
 
     def retried(self, name: str, steps: Callable[[], Steps[R]]) -> Steps[R]:
         """Do the steps, from the beginning if the thread was rewritten under them."""
@@ -139,11 +143,12 @@ class Threads:
 
     def _refreshed(self, name: str, catalog: Catalog) -> Steps[Catalog | None]:
         """Read on from the last record that is known; None unless that is still there."""
-        after = catalog.last - 1
+        after, now = catalog.last - 1, time.monotonic()
         page: History = yield lambda store: store.history(name, after=after, limit=NEWS_RECORDS_MAX)
         news = _records(page)
-        same = bool(news) and news[0][0] == after + 1 and news[0][1] is not None
+        same = bool(news) and news[0][0] == after + 1 and catalog.ends_with(news[0][1])
         if same and news[-1][0] == page.last and catalog.advance(news):
+            catalog.seen_at = now
             return catalog
         self.drop(name)
         return None
@@ -169,7 +174,7 @@ class Threads:
         catalog = self.known(name)
         for _ in range(TRIES):
             try:
-                if catalog is None or catalog.missing:
+                if catalog is None or catalog.missing or not self._is_sure(catalog):
                     catalog = yield from self.open(name)
                 begun = catalog.last if begun is None else begun
                 there = catalog.checkpoints.get(place)
@@ -177,6 +182,7 @@ class Threads:
                     return  # the reply was lost, the write was not
                 batch = Batch(catalog.last)
                 yield from make(catalog, batch)
+                sent_at = time.monotonic()
                 ack: Ack = yield functools.partial(_append, name, batch.records, batch.last)
             except Moved:
                 self.drop(name)
@@ -187,7 +193,7 @@ class Threads:
             except HoldfastError as error:
                 raise error if unknown is None else unknown from error
             else:
-                self._put_done(name, catalog, ack, batch.records)
+                self._put_done(name, catalog, ack, batch.records, sent_at)
                 return
             catalog = None
         if unknown is not None:
@@ -196,26 +202,31 @@ class Threads:
         alone(batch)
         yield from framework_operations.add(name, batch.records, secrets.token_hex(16))
 
-    def _put_done(self, name: str, catalog: Catalog, ack: Ack, records: Sequence[Message]) -> None:
+    def _put_done(
+        self, name: str, catalog: Catalog, ack: Ack, records: Sequence[Message], sent_at: float
+    ) -> None:
         if not catalog.last:  # the first of a thread: its numbers are known only now
-            catalog.last = ack.first - 1
+            catalog.last, catalog.seen_at = ack.first - 1, sent_at
             catalog.advance(enumerate(records, ack.first))
             self._keep(name, catalog)
         else:
-            self.written(name, ack, records)
+            self.written(name, ack, records, sent_at)
 
     def add_writes(self, name: str, message: Message) -> Steps[None]:
         """Append the writes of a task; twice is once, so a lost reply needs no key."""
         unknown: OutcomeUnknown | None = None
         for _ in range(TRIES):
             try:
+                if (catalog := self.known(name)) is not None and not self._is_sure(catalog):
+                    yield from self._refreshed(name, catalog)
+                sent_at = time.monotonic()
                 ack: Ack = yield lambda store: store.append(name, message, retention=None)
             except OutcomeUnknown as error:
                 unknown = error
             except HoldfastError as error:
                 raise error if unknown is None else unknown from error
             else:
-                self.written(name, ack, [message])
+                self.written(name, ack, [message], sent_at)
                 return
         assert unknown is not None  # noqa: S101 - only what is unknown is tried again
         raise unknown
@@ -314,6 +325,7 @@ def _staged(name: str, records: Sequence[Message]) -> Steps[int | None]:
 def _opened(name: str, *, indexed: bool = True) -> Steps[Catalog]:
     """Read back from the end to the newest index; all, where there is none."""
     records: list[Record] = []
+    now = time.monotonic()
     base, index, size = -1, None, TAIL_RECORDS if indexed else PAGE_RECORDS
     while index is None:
         before = records[0][0] if records else None
@@ -328,6 +340,7 @@ def _opened(name: str, *, indexed: bool = True) -> Steps[Catalog]:
             break
         size = PAGE_RECORDS
     catalog = Catalog()
+    catalog.seen_at = now
     if index is None:
         catalog.last = records[0][0] - 1 if records else 0
         catalog.advance(records, indexed=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import hashlib
 import zlib
@@ -37,6 +38,58 @@ class Part:
     def packed(self) -> Packed:
         """As a record carries it."""
         return pack(self.kind, self.data)
+
+
+class ReadPart:
+    """A part as it was read. From the third time on its value is a copy, which is faster."""
+
+    __slots__ = ("_kept", "data", "kind")
+
+    def __init__(self, kind: str, data: bytes) -> None:
+        self.kind, self.data = kind, data
+        self._kept: tuple[Any, bool, Any] = (None, False, None)
+
+    def value(self, serde: Any) -> Any:
+        """The value, another one each time: its reader may change it."""
+        reader, is_kept, kept = self._kept
+        if reader is serde and is_kept:
+            return copied(kept)
+        value = serde.loads_typed((self.kind, self.data))
+        if reader is not serde:
+            self._kept = serde, False, None
+        elif kept is None:  # looked at once: whether a copy is exactly what was read
+            is_same = self._is_same(value, serde)
+            self._kept = (serde, True, copied(value)) if is_same else (serde, False, self)
+        return value
+
+    def _is_same(self, value: Any, serde: Any) -> bool:
+        try:
+            return bool(serde.dumps_typed(copied(value)) == (self.kind, self.data))
+        except Exception:  # noqa: BLE001 - of any class that is in a graph's state
+            return False
+
+
+_PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing that can change; `TypeError` for a class that is not known."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is list:
+        return [copied(one) for one in value]
+    if kind is dict:
+        return {copied(name): copied(one) for name, one in value.items()}
+    if not hasattr(kind, "__pydantic_fields__"):
+        raise TypeError(kind)
+    made = copy.copy(value)
+    for name, one in vars(made).items():
+        if type(one) not in _PLAIN:
+            vars(made)[name] = copied(one)
+    if getattr(made, "__pydantic_extra__", None):
+        object.__setattr__(made, "__pydantic_extra__", copied(made.__pydantic_extra__))
+    return made
 
 
 Dumped = tuple[str, list[Part], Packed | None]

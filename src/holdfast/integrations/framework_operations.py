@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 TRIES: Final = 5
 PAGE_SESSIONS: Final = 1000
+AT_ONCE: Final = 64
+"""Sessions that an `AsyncStore` is asked for at the same time."""
 
 log: Final = logging.getLogger("holdfast.integrations")
 
@@ -174,14 +176,20 @@ def read_and_forget(session: str) -> Steps[History]:
     return found
 
 
-def names() -> Steps[list[str]]:
-    """The ids of all live sessions."""
+def names(prefix: str = "") -> Steps[list[str]]:
+    """The ids of all live sessions that begin like this."""
     found: list[str] = []
     while True:
-        page: list[str] = yield functools.partial(_page, found[-1] if found else None)
-        if not page:
-            return found
+        page: list[str] = yield functools.partial(_page, prefix, found[-1] if found else None)
         found += page
+        if len(page) < PAGE_SESSIONS:
+            return found
+
+
+def ends(sessions: Sequence[str], limit: int) -> Steps[Sequence[tuple[str, History]]]:
+    """The newest `limit` of each; of at most `AT_ONCE` sessions, or a server is asked too much."""
+    found: Sequence[History] = yield functools.partial(_ends, sessions, limit)
+    return list(zip(sessions, found, strict=True))
 
 
 def rendered(session: str, found: History, theirs: Callable[[Message], T]) -> Turns[T]:
@@ -220,8 +228,14 @@ def _rewrite(session: str, messages: Sequence[Message], expect: int, store: Any)
     return store.rewrite(session, messages, expect=expect)
 
 
-def _page(after: str | None, store: Any) -> Any:
-    return store.sessions(after=after, limit=PAGE_SESSIONS)
+def _page(prefix: str, after: str | None, store: Any) -> Any:
+    return store.sessions(prefix=prefix, after=after, limit=PAGE_SESSIONS)
+
+
+def _ends(sessions: Sequence[str], limit: int, store: Store | AsyncStore) -> Any:
+    if isinstance(store, AsyncStore):
+        return asyncio.gather(*(store.history(name, limit=limit) for name in sessions))
+    return [store.history(name, limit=limit) for name in sessions]
 
 
 def _check_whole(session: str, found: History) -> None:

@@ -12,6 +12,7 @@ from holdfast.integrations.framework_operations import StepRunner, Turns
 from holdfast.model import Message
 from holdfast.runner import Steps
 from holdfast.turns import Turns as WhichTurns
+from holdfast.turns import check_turns, shown
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -33,8 +34,9 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
     """One session of a store. What is added in one call is there as a whole, or not at all.
 
     Both ways of calling work with a `Store`; an `AsyncStore` has the async ones only. `limit`
-    shows the newest so many, `turns` what of tool calls without result: see `Store.history`. With `once_by_id`, a batch of which every message has an id is added
-    once and never again, not even after `clear`: for an application that repeats whole calls.
+    shows the newest so many, `turns` what of tool calls without result: see `Store.history`. With
+    `once_by_id`, a batch of which every message has an id is added once and never again, not even
+    after `clear`: for an application that repeats whole calls.
     """
 
     def __init__(
@@ -107,6 +109,28 @@ class HoldfastChatMessageHistory(BaseChatMessageHistory):
         return framework_operations.add(
             self.session_id, [to_holdfast(each) for each in messages], key
         )
+
+
+def whole_messages(
+    messages: Sequence[BaseMessage], turns: WhichTurns = "whole"
+) -> list[BaseMessage]:
+    """These as a model takes them: tool calls without result left out, or closed ("repaired").
+
+    For the node of a graph that calls a model. A checkpointer gives a state back as it was, and
+    is not told whether the tool that was cut off runs again or a new message follows its call.
+    """
+    check_turns(turns)
+    outlines = [_outline(message) for message in messages]
+    known = {id(outline): message for outline, message in zip(outlines, messages, strict=True)}
+    return [known.get(id(one)) or theirs(one) for one in shown(tuple(outlines), turns)]
+
+
+def _outline(message: BaseMessage) -> Message:
+    """What of a message says which calls it makes or answers; the rest may be anything."""
+    names = ("tool_calls", "invalid_tool_calls", "tool_call_id")
+    data = {name: getattr(message, name, None) for name in names}
+    extra = {LANGCHAIN: {"type": message.type, "data": data}}
+    return Message(message.type, message.content, extra=extra)
 
 
 def to_holdfast(message: BaseMessage) -> Message:

@@ -40,6 +40,7 @@ from holdfast.integrations.checkpoint_values import (
     Dumped,
     Packed,
     Part,
+    ReadPart,
     form,
     pack,
     pending_writes,
@@ -56,7 +57,7 @@ INLINE_BYTES_MAX: Final = 256
 """A value up to this size is written with every checkpoint: to refer to it would take as much."""
 
 Tuples = list[CheckpointTuple]
-Parts = Mapping[int, tuple[str, bytes]]
+Parts = Mapping[int, ReadPart]
 Forms = dict[str, dict[str, Any]]
 Bodies = list[tuple[Entry, Body]]
 Numbers = list[int]
@@ -268,11 +269,10 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     def _delta_history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Steps[Mapping[str, DeltaChannelHistory]]:
-        name = _thread(config)
+        name, wanted = _thread(config), get_checkpoint_id(config)
 
         def steps() -> Steps[Mapping[str, DeltaChannelHistory]]:
             catalog = yield from self._threads.open(name)
-            wanted = get_checkpoint_id(config)
             latest = catalog.latest.get(_ns(config))
             place = (_ns(config), wanted) if wanted else latest.place if latest else ("", "")
             found: dict[str, Any] = {channel: {"writes": []} for channel in channels}
@@ -329,8 +329,8 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         else:
             how, parts = "one", [value]
         made = [Part(*self.serde.dumps_typed(part)) for part in parts]
-        small = sum(len(part.data) for part in made) <= INLINE_BYTES_MAX
-        return how, made, self._pack(value) if small else None
+        is_small = sum(len(part.data) for part in made) <= INLINE_BYTES_MAX
+        return how, made, self._pack(value) if is_small else None
 
     def _bodies(self, name: str, catalog: Catalog, entries: Sequence[Entry]) -> Steps[Bodies]:
         heads = dict(list(catalog.heads.values()))
@@ -353,7 +353,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             if body.values is not None and channels is not None:
                 body.values = {one: body.values[one] for one in channels & body.values.keys()}
             wanted.update(entry.seq - ref[0] for ref in body.refs())
-        parts = yield from self._threads.parts(name, wanted)
+        parts = yield from self._threads.parts(name, catalog, wanted)
         found = yield from picked(name, itertools.chain.from_iterable(writes.values()))
         return [
             self._tuple(name, entry, body, parts, [found[seq] for seq in writes[entry.seq]])
@@ -389,7 +389,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         if "in" in form:
             return self._unpack(form["in"])
         refs = form.get("one", form.get("list", ()))
-        values = [self.serde.loads_typed(parts[seq - ref[0]]) for ref in refs]
+        values = [parts[seq - ref[0]].value(self.serde) for ref in refs]
         return values[0] if "one" in form else [*itertools.chain.from_iterable(values)]
 
     def _channels(self, body: Body) -> set[str]:

@@ -7,7 +7,6 @@ place that could fall behind, and an item expires as a session does, on the engi
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import functools
 import operator
@@ -18,7 +17,8 @@ from typing import Any, Final
 
 from holdfast.contract import AsyncStore, Store
 from holdfast.errors import Conflict, Damaged, OutcomeUnknown, UsageError
-from holdfast.integrations.framework_operations import TRIES, StepRunner, log
+from holdfast.integrations import framework_operations
+from holdfast.integrations.framework_operations import AT_ONCE, TRIES, StepRunner, log
 from holdfast.model import History, Message, Retention
 from holdfast.recall import vectors
 from holdfast.runner import Steps
@@ -47,9 +47,6 @@ except ImportError as error:
 FIELD: Final = "langgraph_store"
 ROOT: Final = "langgraph.store/"
 """How the ids of all items begin."""
-PAGE: Final = 1000
-AT_ONCE: Final = 64
-"""Items that an `AsyncStore` is asked for at the same time."""
 _NEWEST: Final = Retention(last=1)
 _ESCAPED: Final = {"%": "%25", ".": "%2E", "/": "%2F"}
 _COMPARED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -163,7 +160,7 @@ class HoldfastStore(BaseStore):
         for one in conditions:
             if one.match_type == "prefix" and "*" not in one.path:
                 begins = max(begins, tuple(one.path), key=len)
-        names = yield from _sessions(begins)
+        names = yield from framework_operations.names(_prefix(begins))
         found = {place_of(name)[0] for name in names}
         found = {one for one in found if all(_is_like(one, each) for each in conditions)}
         listed = sorted({one[: op.max_depth] for one in found})
@@ -284,40 +281,16 @@ def _append(
     return store.append(session, message, ttl_s=ttl_s, retention=_NEWEST, expect=expect)
 
 
-def _sessions(namespace: Names) -> Steps[list[str]]:
-    """The ids of all items of a namespace and of those below it."""
-    prefix = _prefix(namespace)
-    found: list[str] = []
-    while True:
-        after = found[-1] if found else None
-        page: list[str] = yield functools.partial(_page, prefix, after)
-        found += page
-        if len(page) < PAGE:
-            return found
-
-
-def _page(prefix: str, after: str | None, store: Any) -> Any:
-    return store.sessions(prefix=prefix, after=after, limit=PAGE)
-
-
 def _below(namespace: Names) -> Steps[list[Stored]]:
     """All items of a namespace and of those below it; what cannot be read is named in the log."""
-    names = yield from _sessions(namespace)
+    names = yield from framework_operations.names(_prefix(namespace))
     below: list[Stored] = []
     for at in range(0, len(names), AT_ONCE):
-        some = names[at : at + AT_ONCE]
-        histories: list[History] = yield functools.partial(_newest, some)
-        for name, found in zip(some, histories, strict=True):
+        for name, found in (yield from framework_operations.ends(names[at : at + AT_ONCE], 1)):
             below += [_stored(name, message) for message in found]
             for damage in found.damaged:
                 log.warning("the item %r cannot be read: %s", place_of(name), damage.reason)
     return below
-
-
-def _newest(names: Sequence[str], store: Store | AsyncStore) -> Any:
-    if isinstance(store, AsyncStore):
-        return asyncio.gather(*(store.history(name, limit=1) for name in names))
-    return [store.history(name, limit=1) for name in names]
 
 
 def _stored(session: str, message: Message) -> Stored:

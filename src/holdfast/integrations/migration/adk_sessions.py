@@ -21,12 +21,11 @@ from holdfast.integrations.adk_records import APP, USER, Place, Values
 from holdfast.integrations.agent_forms import from_adk, to_adk
 from holdfast.integrations.forms import ADK
 from holdfast.integrations.framework_operations import StepRunner
-from holdfast.integrations.migration.found import Difference, LeftOut, Moved
+from holdfast.integrations.migration.found import GONE, Difference, LeftOut, Moved
 from holdfast.integrations.migration.sql import Questions, time_of
-from holdfast.model import Durability, History, Message, SessionState
+from holdfast.model import Durability, History, Message
 
 RECORDS_AT_ONCE: Final = 1000
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 MIGRATED: Final = "migrated"
 """Marks a change of a shared state that was brought over: what an app wrote itself is never overruled."""
 
@@ -194,7 +193,7 @@ def _bring(store: Store, found: Found, moved: Moved) -> None:
             return  # a client writes there at this moment
         ends_at = ack.last if ack else ends_at
     # The service carries what the newest event says for its app and its user over, once, by this key.
-    settled = key("adk", [log, str(ends_at)])
+    settled = adk_records.settled_key(log, ends_at, records[-1])
     for scope, shared in ((APP, found.place.app_log), (USER, found.place.user_log)):
         if adk_records.of_scope(adk_records.delta_of(records[-1]), scope):
             api.run(framework_operations.add(shared, [_change({})], settled, retention=None))

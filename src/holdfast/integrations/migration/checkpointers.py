@@ -20,13 +20,12 @@ from holdfast.integrations.checkpoint_log import FIELD, WRITES, Place
 from holdfast.integrations.checkpoint_steps import Threads
 from holdfast.integrations.framework_operations import StepRunner
 from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.migration.found import GONE
 from holdfast.integrations.migration.opaque_values import OpaqueValues
 from holdfast.integrations.migration.sources import CHECKPOINTERS
-from holdfast.integrations.migration.sql import read_only_uri
-from holdfast.model import Durability, SessionState
+from holdfast.integrations.migration.sql import LOCK_WAIT_S, file_uri, read_only_uri
+from holdfast.model import Durability
 from holdfast.secrets import SecretUrl
-
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 
 
 class End(Protocol):
@@ -138,7 +137,7 @@ def _saver(name: str) -> Any:
 def _sqlite(url: str, *, reads: bool) -> Iterator[End]:
     kind = _saver("langgraph.checkpoint.sqlite:SqliteSaver")
     path = Path(urlsplit(url).path[1:]).absolute()
-    uri = read_only_uri(path) if reads else f"file:{path}"
+    uri = read_only_uri(path) if reads else file_uri(path)
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     try:
         saver = kind(connection, serde=OpaqueValues())
@@ -171,18 +170,21 @@ def _postgres(url: str, *, reads: bool) -> Iterator[End]:
 
     scheme, rest = url.split("://", 1)
     address = f"{scheme.partition('+')[0]}://{rest}"
+
+    def opened(**more: Any) -> Any:
+        made = psycopg.connect(address, autocommit=True, connect_timeout=10, **more)
+        made.execute(f"SET lock_timeout = '{LOCK_WAIT_S}s'".encode())
+        if reads:
+            made.execute("SET default_transaction_read_only = on")
+        return made
+
     try:
-        with psycopg.connect(address, autocommit=True, connect_timeout=10) as connection:
-            if reads:
-                connection.execute("SET default_transaction_read_only = on")
+        with opened() as connection:
 
             def ask(query: str, *values: Any) -> Any:
                 return connection.execute(query.replace("?", "%s").encode(), values).fetchall()
 
-            beside: Any = psycopg.connect(address, autocommit=True, row_factory=dict_row)
-            with beside:
-                if reads:
-                    beside.execute("SET default_transaction_read_only = on")
+            with opened(row_factory=dict_row) as beside:
                 saver = kind(beside, serde=OpaqueValues())
                 if not reads:
                     saver.setup()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast import operations
 from holdfast.errors import UsageError
+from holdfast.model import SessionState
+
+GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ it. Vectors do not come along: the index of the target makes its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 from holdfast.connection import connect
 from holdfast.contract import Store
 from holdfast.errors import UsageError
-from holdfast.integrations.migration.found import Difference, LeftOut, Moved
+from holdfast.integrations.migration.found import GONE, Difference, LeftOut, Moved
 from holdfast.integrations.migration.sql import Questions
-from holdfast.model import Durability, History, Message, SessionState
+from holdfast.model import Durability, History, Message
 
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
 ID: Final = "mem0_id"
 NOT_META: Final = ("data", "memory", "metadata", "text_lemmatized")
 """The text itself, what is spread out, and what mem0 derives for its search by words."""
@@ -69,13 +68,11 @@ def _found(source: str, kind: str, place: str, moved: Moved) -> dict[str, list[M
     """Every memory, by scope, the oldest first."""
     rows = _from_table(source, place) if kind == "mem0-postgres" else _from_file(source)
     found: dict[str, list[Memory]] = {}
-    for number, row in enumerate(rows, 1):
+    for number, (name, row) in enumerate(rows, 1):
         try:
-            memory = _memory(row)
-        except (ValueError, TypeError, KeyError) as error:
-            name = str(row.get("id")) if isinstance(row, dict) else ""
-            reason = f"{type(error).__name__}: {error}"
-            moved.left_out.append(LeftOut(name, number, reason))
+            memory = _memory(name, json.loads(row) if isinstance(row, str) else row)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            moved.left_out.append(LeftOut(name or "", number, f"{type(error).__name__}: {error}"))
         else:
             found.setdefault(memory.scope, []).append(memory)
     for memories in found.values():
@@ -83,42 +80,38 @@ def _found(source: str, kind: str, place: str, moved: Moved) -> dict[str, list[M
     return found
 
 
-def _from_table(url: str, table: str) -> list[Any]:
+def _from_table(url: str, table: str) -> Sequence[tuple[str | None, Any]]:
     asked = Questions(url)
     try:
-        rows = asked.texts(table, ("id", "payload"))
+        return [(name, payload) for name, payload in asked.texts(table, ("id", "payload"))]
     finally:
         asked.close()
-    return [{"id": str(name), **_object(payload)} for name, payload in rows]
 
 
-def _object(payload: str | None) -> dict[str, Any]:
-    value = json.loads(payload or "{}")
-    return value if isinstance(value, dict) else {}
-
-
-def _from_file(url: str) -> list[Any]:
+def _from_file(url: str) -> Sequence[tuple[str | None, Any]]:
     """Results of `get_all`: one of them as JSON, or several in a list."""
     path = Path(urlsplit(url).path[1:] if "://" in url else url)
     try:
         said = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read ({error}). Nothing was written") from error
     found: list[Any] = []
     for one in said if isinstance(said, list) else [said]:
         results = one.get("results") if isinstance(one, dict) else None
         found += results if isinstance(results, list) else [one]
-    return found
+    return [(str(one.get("id")) if isinstance(one, dict) else None, one) for one in found]
 
 
-def _memory(row: Mapping[str, Any]) -> Memory:
+def _memory(name: str | None, row: Any) -> Memory:
+    if name is None or not isinstance(row, dict):
+        raise TypeError("no JSON object with an id")
     text = row["data"] if "data" in row else row["memory"]
     if not isinstance(text, str) or not text.strip():
         raise ValueError("it has no text")
     spread = row.get("metadata")
     meta = {**(spread if isinstance(spread, dict) else {}), **row}
     meta = {name: value for name, value in meta.items() if name not in NOT_META}
-    name = str(meta.pop("id"))
+    meta.pop("id", None)
     for field, prefix in (("user_id", ""), ("agent_id", "agent/"), ("run_id", "run/")):
         if meta.get(field):
             return Memory(f"{prefix}{meta[field]}", name, text, {**meta, ID: name})
@@ -147,12 +140,12 @@ def _bring(store: Store, scope: str, memories: list[Memory], moved: Moved) -> No
 
 def _verify(store: Store, scope: str, memories: list[Memory], moved: Moved) -> None:
     known = _by_id(store.memories(scope))
-    named = {one.session for one in moved.differences}
+    named = {one.session for one in moved.left_out} | {one.session for one in moved.differences}
     for memory in memories:
         record = known.get(memory.id)
         if record is not None and memory.is_in(record):
             moved.verified += 1
-        elif scope not in {one.session for one in moved.left_out} | named:
+        elif scope not in named:
             named.add(scope)
             why = "was erased there" if record is None else "is another one there"
             moved.differences.append(Difference(scope, f"memory {memory.id} {why}"))

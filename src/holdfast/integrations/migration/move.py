@@ -13,7 +13,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from holdfast import codec, limits
 from holdfast.connection import connect
@@ -23,6 +23,7 @@ from holdfast.integrations import framework_operations
 from holdfast.integrations.framework_operations import StepRunner
 from holdfast.integrations.migration.adk_sessions import migrate_adk
 from holdfast.integrations.migration.found import (
+    GONE,
     Difference,
     Found,
     LeftOut,
@@ -40,9 +41,7 @@ from holdfast.integrations.migration.sources import (
     kind_of,
     open_source,
 )
-from holdfast.model import Durability, History, Message, SessionState
-
-GONE: Final = (SessionState.FORGOTTEN, SessionState.EXPIRED)
+from holdfast.model import Durability, History, Message
 
 
 @dataclass(frozen=True, slots=True)

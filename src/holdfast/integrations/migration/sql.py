@@ -20,6 +20,8 @@ from holdfast.errors import EngineUnreachable, UsageError
 from holdfast.integrations.migration.found import Found, Row
 from holdfast.secrets import SecretUrl
 
+LOCK_WAIT_S: Final = 30
+"""How long a table that another client has locked is waited for."""
 _WAL_HEADER: Final = slice(18, 20)
 """Where a file of SQLite says how it is written: 2 for a log beside it."""
 
@@ -161,6 +163,7 @@ class _Postgres:
     def __init__(self, url: str) -> None:
         try:
             import psycopg  # noqa: PLC0415 - only who brings something over from PostgreSQL needs it
+            from psycopg.types.json import set_json_loads  # noqa: PLC0415 - as above
         except ImportError as error:
             raise UsageError(f"{error}. To have it: pip install 'holdfast[postgres]'") from error
         self.error: type[Exception] = psycopg.Error
@@ -173,8 +176,11 @@ class _Postgres:
                 f"the source {SecretUrl(url)} does not answer ({type(error).__name__})",
                 operation="migrate",
             ) from error
+        # As text: what is nested too deep for a parser is one row's trouble, not that of a SELECT.
+        set_json_loads(lambda data: data, self._connection)
         self._connection.read_only = True
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'".encode())
 
     def ask(self, query: str, *values: Any) -> Sequence[tuple[Any, ...]]:
         """The rows of a SELECT."""
@@ -234,6 +240,11 @@ class Questions:
         self._engine.close()
 
 
+def file_uri(path: Path) -> str:
+    """A file by its name, whatever stands in it."""
+    return "file:" + str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
 def read_only_uri(path: Path) -> str:
     """By which a file is opened such that nothing beside it is changed either."""
     import apsw  # noqa: PLC0415 - only who brings something over from a file needs it
@@ -247,8 +258,7 @@ def read_only_uri(path: Path) -> str:
 
 def _uri(connect: Callable[..., Any], path: Path) -> str:
     """A file that nothing is written beside: with no log there, a file that uses one is as it is."""
-    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    uri = f"file:{name}?mode=ro"
+    uri = f"{file_uri(path)}?mode=ro"
     # By SQLite: to open and close the file beside it would drop the locks of this process.
     first = connect(f"{uri}&immutable=1")
     _, header = first.read("main", 0, 0, 100)

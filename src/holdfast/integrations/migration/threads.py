@@ -18,7 +18,14 @@ from holdfast.integrations.migration.checkpointers import End, open_end
 from holdfast.integrations.migration.found import Difference, LeftOut, Moved, no_session
 from holdfast.model import Durability
 
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError)
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    RecursionError,
+)
 """What a checkpoint that is damaged, or encrypted by the application, ends in."""
 TOO_MUCH = (InvalidMessage, LimitExceeded, sqlite3.IntegrityError)
 """What one ends in that the target cannot hold."""
@@ -121,8 +128,9 @@ def _verify(origin: End, goal: End, thread: str, moved: Moved) -> None:
             moved.verified += 1
         else:
             reasons.append(f"checkpoint {place[1]}: {what}")
-    has_gone_on = set(goal.places(thread)) > set(places)
-    for ns in sorted({ns for ns, _ in places}) if not reasons and not has_gone_on else ():
+    # Which is the latest says nothing where the target has gone on, or one could not come over.
+    compared = not (reasons or left_out or set(goal.places(thread)) > set(places))
+    for ns in sorted({ns for ns, _ in places}) if compared else ():
         latest = [end.saver.get_tuple(_config(thread, (ns, None))) for end in (origin, goal)]
         if None in latest or len({_place(one) for one in latest if one}) > 1:
             reasons.append(f"the latest of namespace {ns!r}")
