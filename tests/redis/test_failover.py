@@ -15,6 +15,7 @@ from holdfast import Durability, Message
 from holdfast.backends.redis import pool
 from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
 from holdfast.errors import (
+    EngineFull,
     EngineUnreachable,
     FaultNotProven,
     HoldfastError,
@@ -111,6 +112,20 @@ def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> N
             for one in replicas:
                 one.resume()
         assert shown(store) == ["everywhere", "here only"]
+
+
+def test_a_read_adds_to_no_file_and_needs_no_memory(patient: Any) -> None:
+    """Replicas confirm something that is sent for it, and nobody has to keep that."""
+    with holdfast.connect(patient.url, require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "there"), key="k"))
+        before = [one.info("persistence")["aof_current_size"] for one in patient.members]
+        assert [shown(store) for _ in range(5)] == [["there"]] * 5
+        after = [one.info("persistence")["aof_current_size"] for one in patient.members]
+        assert after == before
+        patient.primary().call("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(EngineFull):
+            store.append("s", Message("user", "too much"))
+        assert [one.content for one in store.history("s")] == ["there"]
 
 
 def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(

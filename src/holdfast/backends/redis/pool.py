@@ -159,7 +159,7 @@ class Pool:
         link.seen, link.checked_s = seen, time.monotonic()
         link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
         if link.assessment.wait_replicas:
-            link.fence = pack([b"SET", self._key_at(link.server), b"", b"PX", b"1000"])
+            link.fence = pack(durability.fence(seen, self._key_at(link.server)))
 
     def _good_for_s(self, link: Link) -> float:
         found = link.assessment
