@@ -249,8 +249,25 @@ def test_a_store_that_was_idle_in_a_failover_reads_the_new_primary(
         with holdfast.connect(topology.url, require=REPLICA) as writer:
             writer.append(session, say("on the new one"), key="k")
         assert last_on(old, session) == 1
-        wait_until(lambda: texts(reader.history(session)) == ["on both", "on the new one"])
+        assert texts(reader.history(session)) == ["on both", "on the new one"]
         assert reader.stat(session).count == 2
+
+
+def test_a_deposed_primary_is_not_read_where_the_new_one_is_silent(topology: Any, session: str):
+    """Another server says that it follows a later timeline."""
+    with holdfast.connect(f"{topology.url}&connect_timeout=2", require=REPLICA) as reader:
+        reader.append(session, say("on both"))
+        depose(topology)
+        with holdfast.connect(topology.url, require=REPLICA) as writer:
+            writer.append(session, say("on the new one"), key="k")
+        new = topology.primary()
+        new.pause()
+        try:
+            with pytest.raises(EngineUnreachable, match="it was deposed"):
+                reader.history(session)
+        finally:
+            new.resume()
+        assert texts(reader.history(session)) == ["on both", "on the new one"]
 
 
 def test_a_token_without_a_timeline_is_still_read(topology: Any, session: str):

@@ -8,6 +8,7 @@ from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND
+from holdfast.backends.postgres.followers import each_member
 from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import check_replica, open_database
 from holdfast.commands import Settings
@@ -31,7 +32,7 @@ def _open(asked: Settings) -> tuple[list[Hosts], ServerSettings]:
             check_replica(replica.address, identity)
         except EngineUnreachable:
             continue  # it may come up later; until then the primary answers
-    return [*replicas, primary], settings
+    return [*replicas, *each_member(primary), primary], settings
 
 
 def open_backend(asked: Settings) -> PostgresBackend:

@@ -17,6 +17,7 @@ from holdfast.backends.postgres.command_steps import CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
+from holdfast.backends.postgres.followers import Followers
 from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import remake_index
 from holdfast.backends.postgres.pool import AsyncPool, Pool
@@ -45,7 +46,10 @@ class PostgresSetup:
     name = BACKEND
 
     def __init__(self, asked: Settings, servers: Sequence[Hosts], settings: ServerSettings) -> None:
-        """`servers` are the replicas, then the primary, so that the primary's index is -1."""
+        """`servers` are the replicas, then each member of the URL by itself if there are several, then the primary.
+
+        So the primary's index is -1.
+        """
         self._primary = servers[-1]
         address = self._primary.address
         self.durability = settings.reached(asked.require)
@@ -53,8 +57,9 @@ class PostgresSetup:
         self._require = asked.require
         self._commands = CommandSteps(
             Statements(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
-            Replicas(len(servers) - 1, self._primary, position=settings.position),
+            Replicas(len(asked.replicas), self._primary, position=settings.position),
             settings.vector_types,
+            followers=Followers(self._primary, len(asked.replicas)),
             require=asked.require,
             failover_timeout_s=self._primary.failover_timeout_s,
             keys_kept_ms=asked.keys_kept_ms,
