@@ -55,9 +55,17 @@ def test_a_redis_behind_sentinels(redis_engine_factory: EngineFactory):
     assert "quorum" not in sentences(found)
     assert found.to_json()["topology"] == list(found.topology)
 
-    few = audit(engine.url.replace(f",127.0.0.1:{third.port}", ""))
-    assert "2 of 3 sentinels are in the URL" in about(few, Hazard.FAILOVER)
+    few = audit(engine.url.replace(f",127.0.0.1:{third.port}", f",127.0.0.1:{first.port}"))
+    assert "2 of 3 sentinels are in the URL" in about(few, Hazard.FAILOVER), "the first is one"
     assert f"127.0.0.1:{third.port}" in about(few, Hazard.FAILOVER)
+    other = audit(engine.url.replace(f":{third.port}", f":{primary.port}"))
+    [line] = lines(other, f"sentinel 127.0.0.1:{primary.port}")
+    assert "unknown command" in line, "it answers, and is no sentinel"
+    for url, words in (
+        (engine.url.replace("?sentinel_auth=yes", ""), "add ?sentinel_auth=yes"),
+        (engine.url.replace("/holdfast/", "/nobody/"), "Correct the name"),
+    ):
+        assert words in " ".join(audit(url).unseen)
 
     for one in engine.sentinels:
         one.call("SENTINEL", "SET", "holdfast", "quorum", "1")
