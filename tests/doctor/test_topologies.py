@@ -158,6 +158,7 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert "only synchronous one" in sentences(found)
     assert "1 server in the URL" not in sentences(found)
     assert "1 server in the URL" in sentences(audit(primary.url))
+    _seen_by_others(engine, primary, other)
 
     primary.query("ALTER SYSTEM SET synchronous_commit = remote_write")
     primary.query("SELECT pg_reload_conf()")
@@ -173,7 +174,10 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert "loses the last acknowledged appends" in now
     primary.query(f"ALTER SYSTEM SET {names} = 'somebody_else'")
     primary.query("SELECT pg_reload_conf()")
-    assert "every commit waits for ever" in sentences(audit(engine.url))
+    hanging = audit(engine.url)
+    assert "every commit waits for ever" in sentences(hanging)
+    [now] = lines(hanging, "a failover now")
+    assert "now every commit waits" in now
     primary.query(f"ALTER SYSTEM SET {names} = ''")
     primary.query("SELECT pg_reload_conf()")
 
@@ -193,8 +197,10 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert left.sound[Hazard.FAILOVER] is not SOUND
 
 
-def test_a_role_that_may_not_see_standbys_gets_no_promise(postgres_engine_factory: EngineFactory):
-    engine = postgres_engine_factory(topology="standby")
+def _seen_by_others(engine: Any, primary: Any, other: Any) -> None:
+    """A URL with one server twice, and a role that may not see standbys: it gets no promise."""
+    twice = audit(engine.url.replace(f":{other.port}", f":{primary.port}"))
+    assert "two servers of the URL" not in sentences(twice)
     password = "s3cret"
     with psycopg.connect(engine.url, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE app LOGIN PASSWORD '{password}'")
