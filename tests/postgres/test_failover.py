@@ -113,6 +113,19 @@ def test_below_replica_the_ack_says_what_the_write_has(topology: Any, session: s
         assert append_released(topology, store, session).durability is DISK
 
 
+def test_members_that_are_named_as_replicas_may_have_been_promoted(topology: Any, session: str):
+    """Who names all members in both places connects after a failover, too, and reads what is there."""
+    replicas = [one.url for one in topology.members]
+    with holdfast.connect(topology.url, require=REPLICA) as writer:
+        before = writer.append(session, say("before"))
+        topology.failover()
+        acks = [before, writer.append(session, say("after"), key="k")]
+    with holdfast.connect(topology.url, replicas=replicas) as reader:
+        for _ in replicas:  # each is asked in its turn
+            pages = [texts(reader.history(session, seen=ack)) for ack in acks]
+            assert pages == [["before", "after"]] * 2
+
+
 def test_a_role_that_may_not_see_standbys_is_told_which_right_it_lacks(topology: Any, session: str):
     primary = topology.primary()
     primary.query("CREATE ROLE blind LOGIN")

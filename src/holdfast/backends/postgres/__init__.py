@@ -29,7 +29,7 @@ def _open(asked: Settings) -> tuple[list[Hosts], ServerSettings]:
         )
     for replica in replicas:
         try:
-            check_replica(replica.address, identity)
+            check_replica(replica.address, identity, may_change=len(primary.members) > 1)
         except EngineUnreachable:
             continue  # it may come up later; until then the primary answers
     return [*replicas, *each_member(primary), primary], settings
