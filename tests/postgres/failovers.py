@@ -31,7 +31,11 @@ def failover_under_load(topology: Any, session: str) -> tuple[int, int]:
         wait_until(lambda: len(acknowledged) > 30)
         topology.failover()
         after = len(acknowledged)
-        wait_until(lambda: len(acknowledged) > after + 10, within_s=60)
+        # A writer that has ended says why, below.
+        wait_until(
+            lambda: len(acknowledged) > after + 10 or any(one.done() for one in writers),
+            within_s=60,
+        )
         stop.set()
         for writer in writers:
             writer.result(60)
