@@ -61,11 +61,11 @@ def test_a_redis_behind_sentinels(redis_engine_factory: EngineFactory):
     other = audit(engine.url.replace(f":{third.port}", f":{primary.port}"))
     [line] = lines(other, f"sentinel 127.0.0.1:{primary.port}")
     assert "unknown command" in line, "it answers, and is no sentinel"
-    for url, words in (
+    for url, advice in (
         (engine.url.replace("?sentinel_auth=yes", ""), "add ?sentinel_auth=yes"),
         (engine.url.replace("/holdfast/", "/nobody/"), "Correct the name"),
     ):
-        assert words in " ".join(audit(url).unseen)
+        assert advice in " ".join(audit(url).unseen)
 
     for one in engine.sentinels:
         one.call("SENTINEL", "SET", "holdfast", "quorum", "1")

@@ -8,7 +8,7 @@ from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND
-from holdfast.backends.postgres.followers import each_member
+from holdfast.backends.postgres.fence import each_member
 from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import check_replica, open_database
 from holdfast.commands import Settings

@@ -15,7 +15,7 @@ from holdfast.backends.answers import understood
 from holdfast.backends.postgres import statements as answers
 from holdfast.backends.postgres.asks import REST_S, Ask, Rest, Steps, ask
 from holdfast.backends.postgres.errors import BACKEND, NoLongerKept
-from holdfast.backends.postgres.followers import Followers, check_timeline
+from holdfast.backends.postgres.fence import Fence
 from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
@@ -62,9 +62,6 @@ NOTE_AGAIN_S: Final = 10.0
 So do those who would drop old keys."""
 CONFIRM_S: Final = 1.0
 """How long a standby may take from its word that it has a commit to having what came with that."""
-LOOK_S: Final = 10.0
-"""How long a look at all servers is good for reads, where no standby follows: one that is silent costs
-seconds each time."""
 FAILOVER_REST_S: Final = 0.05
 """Between two tries of a write whose outcome is unknown."""
 UNCONFIRMED: Final = (
@@ -84,7 +81,7 @@ class CommandSteps:
         replicas: Replicas,
         vector_types: str | None = None,
         *,
-        followers: Followers | None = None,
+        fence: Fence | None = None,
         require: Durability = Durability.DISK,
         failover_timeout_s: float = 0.0,
         keys_kept_ms: int = 0,
@@ -97,8 +94,7 @@ class CommandSteps:
         self._replicas = replicas
         self._sweep_at_s = self._note_at_s = self._keys_at_s = 0.0
         self._keys_kept_ms, self._keyed, self._keys_at = keys_kept_ms, 0, KEYS_BEGIN
-        self._followers = followers if require is Durability.REPLICA else None
-        self._looked_s = -math.inf
+        self._fence = fence
 
     def of(self, command: Command[Any]) -> Steps[Any]:
         """The steps of any command but a plain append, which goes with others."""
@@ -248,68 +244,21 @@ class CommandSteps:
 
     def _search(self, command: Search) -> Steps[Any]:
         if time.monotonic() >= self._near_at_s and len(command.vector) <= NEAR_DIMENSION_MAX:
-            least = yield from self._fence()
-            candidates = yield from self._search_near(command, least)
+            candidates = yield from self._search_near(command)
             if candidates is not None:
                 return candidates
         return found(command, (yield from self._read_primary(self._entries.search(command))))
 
     def _read_primary(self, statement: Statement) -> Steps[Rows]:
         """What the primary shows, if it still is one."""
-        least = yield from self._fence()
-        rows = yield from ask(PRIMARY, statement)
-        check_timeline(statement.timeline, least)
-        return rows
+        if self._fence is None:
+            return (yield from ask(PRIMARY, statement))
+        return (yield from self._fence.read(statement, self._confirmed))
 
-    def _fence(self) -> Steps[int]:
-        """Before a read of the primary: the timeline that it must be on at least.
-
-        A store that was idle in a failover has connections to a primary that does not know of it. So
-        others are asked whether they follow it; then a standby is to confirm something that the
-        primary writes; then all servers are looked at.
-        """
-        if not self._followers:
-            return 0
-        least = yield from self._followed(self._followers)
-        if least is not None:
-            return least
-        if time.monotonic() < self._looked_s + LOOK_S:
-            return 0
-        statement = self._statements.fence()
-        try:
-            yield from ask(PRIMARY, statement)
-        except HoldfastError:  # the read finds out by itself
-            return 0
-        if (yield from self._confirmed(statement.timeline)) is None:
-            self._replicas.look_again()
-            self._looked_s = time.monotonic()
-        return 0
-
-    def _followed(self, followers: Followers) -> Steps[int | None]:
-        """The timeline that enough servers are on by their own word; None if too few say so."""
-        follow: list[int] = []
-        for server in followers.order(time.monotonic()):
-            try:
-                [(is_standby, timeline)] = yield Ask(server, self._statements.follows())
-            except HoldfastError:
-                followers.avoid(server, time.monotonic())
-                continue
-            if (timeline or 0) > followers.timeline:
-                self._replicas.look_again()
-                return int(timeline)
-            if is_standby and timeline == followers.timeline:
-                follow.append(server)
-            if len(follow) >= followers.wanted:
-                followers.follow(follow)
-                return followers.timeline
-        return None
-
-    def _search_near(self, command: Search, least: int) -> Steps[list[Candidate] | None]:
+    def _search_near(self, command: Search) -> Steps[list[Candidate] | None]:
         """By pgvector; None where it does not have all vectors yet, or has gone away."""
         try:
-            statement = self._entries.search_near(command)
-            rows = yield Ask(PRIMARY, statement)
-            check_timeline(statement.timeline, least)
+            rows = yield from self._read_primary(self._entries.search_near(command))
             candidates = found_near(rows)
             if candidates is None:
                 yield Ask(PRIMARY, self._entries.fill_near(command))
