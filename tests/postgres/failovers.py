@@ -31,15 +31,17 @@ def failover_under_load(topology: Any, session: str) -> tuple[int, int]:
 
     with ThreadPoolExecutor(3) as pool:
         writers = [pool.submit(write, number) for number in range(3)]
-        wait_until(lambda: len(acknowledged) > 30)
-        topology.failover()
-        after = len(acknowledged)
-        # A writer that has ended says why, below.
-        wait_until(
-            lambda: len(acknowledged) > after + 10 or any(one.done() for one in writers),
-            within_s=60,
-        )
-        stop.set()
+        try:
+            wait_until(lambda: len(acknowledged) > 30)
+            topology.failover()
+            after = len(acknowledged)
+            # A writer that has ended says why, below.
+            wait_until(
+                lambda: len(acknowledged) > after + 10 or any(one.done() for one in writers),
+                within_s=60,
+            )
+        finally:
+            stop.set()
         for writer in writers:
             writer.result(60)
     topology.rejoin()
