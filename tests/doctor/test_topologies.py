@@ -55,9 +55,17 @@ def test_a_redis_behind_sentinels(redis_engine_factory: EngineFactory):
     assert "quorum" not in sentences(found)
     assert found.to_json()["topology"] == list(found.topology)
 
-    few = audit(engine.url.replace(f",127.0.0.1:{third.port}", ""))
-    assert "2 of 3 sentinels are in the URL" in about(few, Hazard.FAILOVER)
+    few = audit(engine.url.replace(f",127.0.0.1:{third.port}", f",127.0.0.1:{first.port}"))
+    assert "2 of 3 sentinels are in the URL" in about(few, Hazard.FAILOVER), "the first is one"
     assert f"127.0.0.1:{third.port}" in about(few, Hazard.FAILOVER)
+    other = audit(engine.url.replace(f":{third.port}", f":{primary.port}"))
+    [line] = lines(other, f"sentinel 127.0.0.1:{primary.port}")
+    assert "unknown command" in line, "it answers, and is no sentinel"
+    for url, advice in (
+        (engine.url.replace("?sentinel_auth=yes", ""), "add ?sentinel_auth=yes"),
+        (engine.url.replace("/holdfast/", "/nobody/"), "Correct the name"),
+    ):
+        assert advice in " ".join(audit(url).unseen)
 
     for one in engine.sentinels:
         one.call("SENTINEL", "SET", "holdfast", "quorum", "1")
@@ -150,6 +158,7 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert "only synchronous one" in sentences(found)
     assert "1 server in the URL" not in sentences(found)
     assert "1 server in the URL" in sentences(audit(primary.url))
+    _seen_by_others(engine, primary, other)
 
     primary.query("ALTER SYSTEM SET synchronous_commit = remote_write")
     primary.query("SELECT pg_reload_conf()")
@@ -165,7 +174,10 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert "loses the last acknowledged appends" in now
     primary.query(f"ALTER SYSTEM SET {names} = 'somebody_else'")
     primary.query("SELECT pg_reload_conf()")
-    assert "every commit waits for ever" in sentences(audit(engine.url))
+    hanging = audit(engine.url)
+    assert "every commit waits for ever" in sentences(hanging)
+    [now] = lines(hanging, "a failover now")
+    assert "now every commit waits" in now
     primary.query(f"ALTER SYSTEM SET {names} = ''")
     primary.query("SELECT pg_reload_conf()")
 
@@ -185,8 +197,10 @@ def test_standbys_that_are_promoted_by_hand(postgres_engine_factory: EngineFacto
     assert left.sound[Hazard.FAILOVER] is not SOUND
 
 
-def test_a_role_that_may_not_see_standbys_gets_no_promise(postgres_engine_factory: EngineFactory):
-    engine = postgres_engine_factory(topology="standby")
+def _seen_by_others(engine: Any, primary: Any, other: Any) -> None:
+    """A URL with one server twice, and a role that may not see standbys: it gets no promise."""
+    twice = audit(engine.url.replace(f":{other.port}", f":{primary.port}"))
+    assert "two servers of the URL" not in sentences(twice)
     password = "s3cret"
     with psycopg.connect(engine.url, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE app LOGIN PASSWORD '{password}'")

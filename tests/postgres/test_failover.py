@@ -113,6 +113,19 @@ def test_below_replica_the_ack_says_what_the_write_has(topology: Any, session: s
         assert append_released(topology, store, session).durability is DISK
 
 
+def test_members_that_are_named_as_replicas_may_have_been_promoted(topology: Any, session: str):
+    """Who names all members in both places connects after a failover, too, and reads what is there."""
+    replicas = [one.url for one in topology.members]
+    with holdfast.connect(topology.url, require=REPLICA) as writer:
+        before = writer.append(session, say("before"))
+        topology.failover()
+        acks = [before, writer.append(session, say("after"), key="k")]
+    with holdfast.connect(topology.url, replicas=replicas) as reader:
+        for _ in replicas:  # each is asked in its turn
+            pages = [texts(reader.history(session, seen=ack)) for ack in acks]
+            assert pages == [["before", "after"]] * 2
+
+
 def test_a_role_that_may_not_see_standbys_is_told_which_right_it_lacks(topology: Any, session: str):
     primary = topology.primary()
     primary.query("CREATE ROLE blind LOGIN")
@@ -169,30 +182,30 @@ def test_without_a_key_an_unknown_outcome_stays_unknown(topology: Any, session: 
                 begun.result(60)
 
 
-@pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
 def test_what_a_held_primary_is_sent_is_not_acknowledged_when_it_wakes_up(
-    topology: Any, session: str, key: str | None
+    topology: Any, session: str
 ):
     """It commits what was sent before, and nobody has told it that another was promoted."""
-    url = f"{topology.url}&reply_timeout_s=5"
-    with holdfast.connect(url, require=REPLICA) as store, ThreadPoolExecutor(1) as pool:
-        store.append(session, say("before"))
-        old = topology.primary()
-        old.pause()
-        try:
-            begun = pool.submit(store.append, session, say("meanwhile"), key=key)
-            topology.promote(old)
-        finally:
-            old.resume()
-        if key is None:
-            assert isinstance(begun.exception(60), OutcomeUnknown)
-        else:
+    url, keyless = f"{topology.url}&reply_timeout_s=3", f"{session}, without a key"
+    with holdfast.connect(url, require=REPLICA) as store, ThreadPoolExecutor(2) as pool:
+        with holdfast.connect(url, require=REPLICA) as other:
+            store.append(session, say("before"))
+            other.append(keyless, say("before"))
+            old = topology.primary()
+            old.pause()
+            try:
+                begun = pool.submit(store.append, session, say("meanwhile"), key="k")
+                without = pool.submit(other.append, keyless, say("meanwhile"))
+                topology.promote(old)
+            finally:
+                old.resume()
+            assert isinstance(without.exception(60), OutcomeUnknown)
             assert begun.result(60).durability is REPLICA
         new = topology.primary()
         assert new is not old
-        assert last_on(new, session) == (2 if key else 1)
-        there = ["before", "meanwhile"] if key else ["before"]
-        wait_until(lambda: texts(store.history(session)) == there)
+        assert (last_on(new, session), last_on(new, keyless)) == (2, 1)
+        assert texts(store.history(session)) == ["before", "meanwhile"]
+        assert texts(store.history(keyless)) == ["before"]
 
 
 def last_on(member: Any, session: str) -> int | None:
@@ -249,8 +262,25 @@ def test_a_store_that_was_idle_in_a_failover_reads_the_new_primary(
         with holdfast.connect(topology.url, require=REPLICA) as writer:
             writer.append(session, say("on the new one"), key="k")
         assert last_on(old, session) == 1
-        wait_until(lambda: texts(reader.history(session)) == ["on both", "on the new one"])
+        assert texts(reader.history(session)) == ["on both", "on the new one"]
         assert reader.stat(session).count == 2
+
+
+def test_a_deposed_primary_is_not_read_where_the_new_one_is_silent(topology: Any, session: str):
+    """Another server says that it follows a later timeline."""
+    with holdfast.connect(f"{topology.url}&connect_timeout=2", require=REPLICA) as reader:
+        reader.append(session, say("on both"))
+        depose(topology)
+        with holdfast.connect(topology.url, require=REPLICA) as writer:
+            writer.append(session, say("on the new one"), key="k")
+        new = topology.primary()
+        new.pause()
+        try:
+            with pytest.raises(EngineUnreachable, match="it was deposed"):
+                reader.history(session)
+        finally:
+            new.resume()
+        assert texts(reader.history(session)) == ["on both", "on the new one"]
 
 
 def test_a_token_without_a_timeline_is_still_read(topology: Any, session: str):

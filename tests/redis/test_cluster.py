@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import EngineUnreachable
+from holdfast import Durability, EngineUnreachable
+from holdfast.backends.redis.address import read_address
+from holdfast.backends.redis.driver import Driver
 from holdfast.backends.redis.keys import Keys, slot_of
+from holdfast.backends.redis.pool import Pool
 from holdfast.backends.redis.statements import pack
+from holdfast.commands import Settings
+from holdfast.secrets import SecretUrl
 from tests.contract.harness import AsyncApi, say, texts
 from tests.contract.harness_redis import engine as shared_engine
 from tests.waiting import wait_until
@@ -60,6 +65,20 @@ def cluster() -> Iterator[Any]:
         node.call("FLUSHALL")
     yield engine
     restore(engine)
+
+
+def test_what_waitaof_is_worth_is_not_concluded_from_a_write_that_went_elsewhere(cluster: Any):
+    """Another thread forgets the way in that moment: which key a node has is then not known."""
+    address = read_address(Settings(SecretUrl(cluster.url), b"default", Durability.DISK))
+    pool, driver = Pool(address), Driver(address)
+    driver.run(pool.prepare())
+    probe = pool.known_server(slot_of(b"hf:{probe0}:probe"))
+    link = driver.run(pool.borrow(next(one for one in pool._idle if one != probe)))
+    pool.doubt()
+    with pytest.raises(EngineUnreachable, match="which slots"):
+        driver.run(pool._try_waitaof(link))
+    driver.run(pool.give_back(link))
+    driver.run(pool.close())
 
 
 def restore(engine: Any) -> None:

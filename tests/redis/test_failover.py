@@ -15,6 +15,7 @@ from holdfast import Durability, Message
 from holdfast.backends.redis import pool
 from holdfast.backends.redis.keys import SLOTS, Keys, slot_of
 from holdfast.errors import (
+    EngineFull,
     EngineUnreachable,
     FaultNotProven,
     HoldfastError,
@@ -43,8 +44,8 @@ def settled(call: Callable[[], Any]) -> Any:
     return answers[0]
 
 
-def shown(store: Any) -> list[Any]:
-    return [one.content for one in settled(lambda: store.history("s"))]
+def shown(store: Any, session: str = "s") -> list[Any]:
+    return [one.content for one in settled(lambda: store.history(session))]
 
 
 @pytest.mark.parametrize("topology", ["sentinel", "cluster"])
@@ -111,6 +112,20 @@ def test_a_read_shows_nothing_that_a_failover_could_take_back(patient: Any) -> N
             for one in replicas:
                 one.resume()
         assert shown(store) == ["everywhere", "here only"]
+
+
+def test_a_read_adds_to_no_file_and_needs_no_memory(patient: Any) -> None:
+    """Replicas confirm something that is sent for it, and nobody has to keep that."""
+    with holdfast.connect(patient.url, require=Durability.REPLICA) as store:
+        settled(lambda: store.append("s", Message("user", "there"), key="k"))
+        before = [one.info("persistence")["aof_current_size"] for one in patient.members]
+        assert [shown(store) for _ in range(5)] == [["there"]] * 5
+        after = [one.info("persistence")["aof_current_size"] for one in patient.members]
+        assert after == before
+        patient.primary().call("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(EngineFull):
+            store.append("s", Message("user", "too much"))
+        assert [one.content for one in store.history("s")] == ["there"]
 
 
 def test_the_newest_word_of_the_sentinels_counts_though_one_is_cut_off(
@@ -186,33 +201,41 @@ def _is_confirmed(primary: Any) -> bool:
     return {one["offset"] for one in last} == {said["master_repl_offset"]}
 
 
-@pytest.mark.parametrize("key", ["k", None], ids=["with a key", "without"])
 def test_what_a_held_primary_is_sent_is_not_acknowledged_when_it_wakes_up(
-    redis_engine_factory: EngineFactory, key: str | None
+    redis_engine_factory: EngineFactory,
 ) -> None:
     """It carries out what was sent before it knows that another has taken its place."""
     engine = redis_engine_factory(topology="sentinel")
     old = engine.primary()
-    with holdfast.connect(engine.url, require=Durability.REPLICA) as store:
-        settled(lambda: store.append("s", Message("user", "before"), key="before"))
+    url = f"{engine.url}&reply_timeout_s=5"  # it waits for replicas nearly as long when it wakes up
+    with (
+        holdfast.connect(url, require=Durability.REPLICA) as store,
+        holdfast.connect(url, require=Durability.REPLICA) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for session in ("s", "without a key"):
+            before = Message("user", "before")
+            settled(lambda: store.append(session, before, key="before"))  # noqa: B023 - called at once
+        meanwhile = Message("user", "meanwhile")
+        settled(lambda: other.history("s"))  # its connection is open
         old.pause()
-        with ThreadPoolExecutor(1) as pool:
-            begun = pool.submit(store.append, "s", Message("user", "meanwhile"), key=key)
-            try:
-                assert await_true(lambda: _is_another(engine, old), 60, 0.02)
-            finally:
-                old.resume()
-            failed = begun.exception(60)
-        if key is None:
-            assert isinstance(failed, OutcomeUnknown)
-        else:  # repeated by the store as long as a reply may take, then by the caller
-            assert failed is None or isinstance(failed, OutcomeUnknown)
-            settled(lambda: store.append("s", Message("user", "meanwhile"), key=key))
+        begun = pool.submit(store.append, "s", meanwhile, key="k")
+        keyless = pool.submit(other.append, "without a key", meanwhile)
+        try:
+            assert await_true(lambda: _is_another(engine, old), 60, 0.02)
+        finally:
+            old.resume()
+        # With a key it is repeated by the store as long as a reply may take, then by the caller.
+        failed = begun.exception(60)
+        assert failed is None or isinstance(failed, OutcomeUnknown)
+        assert isinstance(keyless.exception(60), OutcomeUnknown)
+        settled(lambda: store.append("s", meanwhile, key="k"))
         assert engine.primary() is not old
-        there = ["before", "meanwhile"] if key else ["before"]
-        assert shown(store) == there
+        assert shown(store) == ["before", "meanwhile"]
+        assert shown(store, "without a key") == ["before"]
         engine.rejoin()
-        assert shown(store) == there
+        assert shown(store) == ["before", "meanwhile"]
+        assert shown(store, "without a key") == ["before"]
 
 
 def _is_another(engine: Any, old: Any) -> bool:

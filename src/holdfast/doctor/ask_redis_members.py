@@ -74,22 +74,23 @@ def _settings(server: Server) -> Steps[dict[str, str]]:
 
 def ask_sentinels(address: Address, budget: Budget) -> Steps[Sentinels]:
     """What each sentinel of the URL says of the service."""
-    views, silent = [], []
+    views = []
+    silent: dict[str, str] = {}
     name = address.service.encode()
     questions = [(b"SENTINEL", word, name) for word in (b"MASTER", b"SENTINELS")]
     for server in address.seeds:
         if budget.is_spent:
-            silent.append(str(server))
+            silent[str(server)] = "the time for this audit was over"
             continue
         try:
             link = yield Open(server, sentinel=True)
             view, others = yield from ask(link, questions)
             yield Shut(link)
         except HoldfastError:
-            silent.append(str(server))
+            silent[str(server)] = "no answer"
             continue
         if isinstance(view, Exception) or isinstance(others, Exception):
-            silent.append(str(server))
+            silent[str(server)] = f"answers with an error ({view})"
             continue
         seen = _pairs(view)
         peers = [_pairs(one) for one in others]
@@ -104,7 +105,7 @@ def ask_sentinels(address: Address, budget: Budget) -> Steps[Sentinels]:
                 replicas=int(seen["num-slaves"]),
             )
         )
-    return Sentinels(address.service, len(address.seeds), tuple(views), tuple(silent))
+    return Sentinels(address.service, len(address.seeds), tuple(views), silent)
 
 
 def ask_cluster(server: Server) -> Steps[tuple[tuple[Node, ...], str]]:

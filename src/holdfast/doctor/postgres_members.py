@@ -111,7 +111,12 @@ def _failover_now(primary: Primary) -> str:
         return "loses what was acknowledged since a standby was last connected: none follows now"
     behind = max(one.unwritten_bytes for one in replicas)
     sure = [one.name for one in replicas if one.confirms]
-    if not primary.waits or not sure:
+    if primary.waits and not sure:
+        return (
+            "loses what was acknowledged before and the promoted standby lacks; now every commit waits "
+            f"for a standby that is not there ({behind} bytes of the log at this moment)"
+        )
+    if not primary.waits:
         return (
             "loses the last acknowledged appends that the promoted standby lacks: no commit waits "
             f"for a standby ({behind} bytes of the log at this moment)"

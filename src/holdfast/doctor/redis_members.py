@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.backends.redis.durability import KEPT, Persistence
@@ -75,7 +75,8 @@ class Sentinels:
     service: str
     seeds: int
     views: tuple[Sentinel, ...]
-    silent: tuple[str, ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Where, and why nothing is known of it."""
 
     @property
     def known(self) -> int:
@@ -191,7 +192,7 @@ def sentinel_lines(seen: Sentinels) -> Iterator[str]:
             f"sentinel {one.where}: names {one.primary} in epoch {one.epoch}, quorum {one.quorum}, "
             f"knows {len(one.others)} other(s) and {one.replicas} replica(s)"
         )
-    yield from (f"sentinel {where}: no answer" for where in seen.silent)
+    yield from (f"sentinel {where}: {why}" for where, why in seen.silent.items())
     yield (
         f"sentinels: {len(seen.views)} of {seen.known} answer, {seen.majority} must agree on a "
         "failover"
@@ -240,7 +241,7 @@ def _too_few(seen: Sentinels) -> Finding | None:
         return Finding(
             Severity.WARNING, (), _NO_FAILOVER,
             f"{seen.majority} sentinels must agree, and {len(seen.views)} answer",
-            f"no answer from {', '.join(seen.silent)}", "Start them, or mend the way to them",
+            _silent(seen), "Start them, mend the way to them, or correct the URL",
         )  # fmt: skip
     if seen.known < SENTINELS_MIN:
         return Finding(
@@ -251,9 +252,13 @@ def _too_few(seen: Sentinels) -> Finding | None:
     if seen.silent:
         return Finding(
             Severity.NOTE, (), "nothing; a further sentinel that is lost may end failovers",
-            "a sentinel does not answer", f"no answer from {', '.join(seen.silent)}", "Start it",
+            "a sentinel tells nothing of the service", _silent(seen), "Start it, or correct the URL",
         )  # fmt: skip
     return None
+
+
+def _silent(seen: Sentinels) -> str:
+    return ", ".join(f"{where}: {why}" for where, why in seen.silent.items())
 
 
 def _quorum(seen: Sentinels) -> Finding | None:

@@ -8,6 +8,7 @@ from holdfast.backends.postgres.address import read_address
 from holdfast.backends.postgres.backend import AsyncPostgresBackend, PostgresBackend
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND
+from holdfast.backends.postgres.fence import each_member
 from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import check_replica, open_database
 from holdfast.commands import Settings
@@ -28,10 +29,10 @@ def _open(asked: Settings) -> tuple[list[Hosts], ServerSettings]:
         )
     for replica in replicas:
         try:
-            check_replica(replica.address, identity)
+            check_replica(replica.address, identity, may_change=len(primary.members) > 1)
         except EngineUnreachable:
             continue  # it may come up later; until then the primary answers
-    return [*replicas, primary], settings
+    return [*replicas, *each_member(primary), primary], settings
 
 
 def open_backend(asked: Settings) -> PostgresBackend:

@@ -49,12 +49,12 @@ class Address:
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """The settings for each server that the URL names."""
+        """The settings for each server that the URL names; one that is named twice is still one."""
         hosts, ports = (str(self.conninfo.get(name) or "").split(",") for name in ("host", "port"))
         if len(hosts) == 1:
             return [self.conninfo]
         ports = ports * len(hosts) if len(ports) == 1 else ports
-        pairs = zip(hosts, ports, strict=True)
+        pairs = dict.fromkeys(zip(hosts, ports, strict=True))
         return [{**self.conninfo, "host": host, "port": port} for host, port in pairs]
 
     @property

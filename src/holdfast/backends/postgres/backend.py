@@ -17,6 +17,7 @@ from holdfast.backends.postgres.command_steps import CommandSteps
 from holdfast.backends.postgres.driver import AsyncLink, Link
 from holdfast.backends.postgres.durability import ServerSettings
 from holdfast.backends.postgres.errors import BACKEND, IndexGone, mapped
+from holdfast.backends.postgres.fence import Fence
 from holdfast.backends.postgres.hosts import Hosts
 from holdfast.backends.postgres.migration import remake_index
 from holdfast.backends.postgres.pool import AsyncPool, Pool
@@ -45,16 +46,25 @@ class PostgresSetup:
     name = BACKEND
 
     def __init__(self, asked: Settings, servers: Sequence[Hosts], settings: ServerSettings) -> None:
-        """`servers` are the replicas, then the primary, so that the primary's index is -1."""
+        """`servers` are the replicas, then each member of the URL by itself if there are several, then the primary.
+
+        So the primary's index is -1.
+        """
         self._primary = servers[-1]
         address = self._primary.address
         self.durability = settings.reached(asked.require)
         self._settings = settings
         self._require = asked.require
+        statements = Statements(
+            address.schema, asked.namespace, asked.require, address.lock_timeout_ms
+        )
+        may_change = len(self._primary.members) > 1 and asked.require is Durability.REPLICA
+        fence = Fence(self._primary, len(asked.replicas), statements) if may_change else None
         self._commands = CommandSteps(
-            Statements(address.schema, asked.namespace, asked.require, address.lock_timeout_ms),
-            Replicas(len(servers) - 1, self._primary, position=settings.position),
+            statements,
+            Replicas(len(asked.replicas), self._primary, position=settings.position),
             settings.vector_types,
+            fence=fence,
             require=asked.require,
             failover_timeout_s=self._primary.failover_timeout_s,
             keys_kept_ms=asked.keys_kept_ms,

@@ -15,6 +15,7 @@ from holdfast.backends.answers import understood
 from holdfast.backends.postgres import statements as answers
 from holdfast.backends.postgres.asks import REST_S, Ask, Rest, Steps, ask
 from holdfast.backends.postgres.errors import BACKEND, NoLongerKept
+from holdfast.backends.postgres.fence import Fence
 from holdfast.backends.postgres.index import (
     ENTRIES,
     NEAR_DIMENSION_MAX,
@@ -62,10 +63,6 @@ NOTE_AGAIN_S: Final = 10.0
 So do those who would drop old keys."""
 CONFIRM_S: Final = 1.0
 """How long a standby may take from its word that it has a commit to having what came with that."""
-FENCE_S: Final = 1.0
-"""How long a standby's word that the primary is one is good for reads."""
-LOOK_S: Final = 10.0
-"""The same of a look at all servers where no standby follows: one that is silent costs seconds each time."""
 FAILOVER_REST_S: Final = 0.05
 """Between two tries of a write whose outcome is unknown."""
 UNCONFIRMED: Final = (
@@ -85,6 +82,7 @@ class CommandSteps:
         replicas: Replicas,
         vector_types: str | None = None,
         *,
+        fence: Fence | None = None,
         require: Durability = Durability.DISK,
         failover_timeout_s: float = 0.0,
         keys_kept_ms: int = 0,
@@ -97,8 +95,7 @@ class CommandSteps:
         self._replicas = replicas
         self._sweep_at_s = self._note_at_s = self._keys_at_s = 0.0
         self._keys_kept_ms, self._keyed, self._keys_at = keys_kept_ms, 0, KEYS_BEGIN
-        may_change = require is Durability.REPLICA and replicas.may_be_deposed
-        self._fenced_s = -math.inf if may_change else math.inf
+        self._fence = fence
 
     def of(self, command: Command[Any]) -> Steps[Any]:
         """The steps of any command but a plain append, which goes with others."""
@@ -238,33 +235,22 @@ class CommandSteps:
         return outcome
 
     def _search(self, command: Search) -> Steps[Any]:
-        yield from self._fence()
         if time.monotonic() >= self._near_at_s and len(command.vector) <= NEAR_DIMENSION_MAX:
             candidates = yield from self._search_near(command)
             if candidates is not None:
                 return candidates
-        return found(command, (yield from ask(PRIMARY, self._entries.search(command))))
+        return found(command, (yield from self._read_primary(self._entries.search(command))))
 
-    def _fence(self) -> Steps[None]:
-        """Before a read of the primary: a standby still follows it, or all servers are looked at.
-
-        A store that was idle in a failover has connections to a primary that does not know of it.
-        """
-        if time.monotonic() - self._fenced_s < FENCE_S:
-            return
-        statement = self._statements.fence()
-        try:
-            yield from ask(PRIMARY, statement)
-        except HoldfastError:  # the read finds out by itself
-            return
-        if (yield from self._confirmed(statement.timeline)) is None:
-            self._replicas.look_again()
-            self._fenced_s = time.monotonic() + LOOK_S - FENCE_S
+    def _read_primary(self, statement: Statement) -> Steps[Rows]:
+        """What the primary shows, if it still is one."""
+        if self._fence is None:
+            return (yield from ask(PRIMARY, statement))
+        return (yield from self._fence.read(statement, self._confirmed))
 
     def _search_near(self, command: Search) -> Steps[list[Candidate] | None]:
         """By pgvector; None where it does not have all vectors yet, or has gone away."""
         try:
-            rows = yield Ask(PRIMARY, self._entries.search_near(command))
+            rows = yield from self._read_primary(self._entries.search_near(command))
             candidates = found_near(rows)
             if candidates is None:
                 yield Ask(PRIMARY, self._entries.fill_near(command))
@@ -274,13 +260,12 @@ class CommandSteps:
         return candidates
 
     def _one(self, command: Command[R]) -> Steps[R]:
-        yield from self._fence()
         if type(command) in READS:
             make, reply = READS[type(command)]
-            rows = yield from ask(PRIMARY, make(self._statements, command))
+            rows = yield from self._read_primary(make(self._statements, command))
         else:
             of_entries, reply = ENTRIES[type(command)]
-            rows = yield from ask(PRIMARY, of_entries(self._entries, command))
+            rows = yield from self._read_primary(of_entries(self._entries, command))
         result: R = understood(BACKEND, reply, rows)
         yield from self._mark_expired(command, result)
         return result
@@ -312,9 +297,8 @@ class CommandSteps:
             cut = yield from self._read_at(command, server, token)
             if cut is not None:
                 return cut
-        yield from self._fence()
         statement = self._statements.read(command)
-        rows = yield from ask(PRIMARY, statement)
+        rows = yield from self._read_primary(statement)
         self._replicas.check_timeline(command.token, statement.timeline)
         return understood(BACKEND, answers.page, command, rows)
 
@@ -376,7 +360,6 @@ class CommandSteps:
             if not position.endswith(f"@{timeline}") or is_there is None:
                 return None
             if is_there:
-                self._fenced_s = max(self._fenced_s, asked_s)
                 return str(position)
             if time.monotonic() + rest_s > asked_s + CONFIRM_S:
                 return None

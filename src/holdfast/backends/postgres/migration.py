@@ -78,14 +78,19 @@ def identity(link: Link) -> str | None:
     return str(system)
 
 
-def check_replica(address: Address, primary: str | None) -> None:
-    """Raise `Refused` for a server that is no replica of ours, `EngineUnreachable` if it is down."""
+def check_replica(address: Address, primary: str | None, *, may_change: bool = False) -> None:
+    """Raise `Refused` for a server that is no replica of ours, `EngineUnreachable` if it is down.
+
+    Where the primary may change, one of the same cluster that was promoted will be a replica again.
+    """
     with open_link(address, "connect") as link:
         try:
             in_recovery = link.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
             theirs = identity(link)
         except psycopg.Error as error:
             raise mapped(error, "connect", writes=False) from error
+    if may_change and primary is not None and theirs == primary:
+        return
     if not in_recovery or (primary and theirs and theirs != primary):
         raise _error(
             Refused,

@@ -157,6 +157,11 @@ FROM here
 -- A record of the log that nobody reads. The commit waits for no standby: who has it is asked for after.
 SELECT set_config('synchronous_commit', 'local', true) || pg_logical_emit_message(true, 'holdfast', '')
 
+-- name: timeline
+-- Of a standby the timeline of the last that it has received and flushed, NULL where it receives nothing.
+SELECT pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN (SELECT received_tli::bigint FROM pg_stat_wal_receiver)
+       ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END
+
 -- name: setup
 SELECT current_setting('fsync'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names'), current_setting('full_page_writes'),

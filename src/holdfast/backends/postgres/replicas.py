@@ -40,11 +40,6 @@ class Replicas:
     def __bool__(self) -> bool:
         return bool(self._avoid_until_s)
 
-    @property
-    def may_be_deposed(self) -> bool:
-        """Whether another of the servers that the URL names may take the primary's place."""
-        return len(self._primary.members) > 1
-
     def look_again(self) -> None:
         """The primary does not answer as one does: another one may have taken its place."""
         self._primary.look_again()

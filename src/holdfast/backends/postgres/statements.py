@@ -223,6 +223,10 @@ class Statements:
         """A place in the log that only who is primary now gets confirmed."""
         return self._statement("fence", operation="position")
 
+    def timeline(self) -> Statement:
+        """Whether a server is a standby, and the timeline that it is on."""
+        return self._statement("timeline", operation="position")
+
     def confirmed(self, place: str) -> Statement:
         """Whether a synchronous standby has the log up to there; empty for where it is now."""
         return self._statement("confirmed", place, operation="position")

@@ -106,7 +106,8 @@ def _servers(url: SplitResult, base: str, mode: str) -> dict[str, Any]:
     if base == "unix":
         return found | {"seeds": (Server("", 0, unquote(url.path)),)}
     port = SENTINEL_PORT if mode == "sentinel" else PORT
-    found["seeds"] = tuple(_server(host, port) for host in hosts.split(","))
+    # One that is named twice is still one: of sentinels, most must answer.
+    found["seeds"] = tuple(dict.fromkeys(_server(host, port) for host in hosts.split(",")))
     parts = [unquote(part) for part in url.path.split("/") if part]
     if mode == "sentinel":
         if not parts:

@@ -18,6 +18,12 @@ CONFIG_NAMES: Final = (
 KEEPS: Final = "noeviction"
 MANY_NAMES_VERSION: Final = 7
 """From here on CONFIG GET takes several names, and looks for no pattern where there is none."""
+FLAGS_VERSION: Final = 7
+"""From here on a script may say that it is for a full memory, too."""
+_FENCE: Final = b"""#!lua flags=allow-oom
+redis.set_repl(redis.REPL_NONE) redis.call('SET', KEYS[1], '')
+redis.set_repl(redis.REPL_SLAVE) redis.call('DEL', KEYS[1])"""
+"""Goes to the replicas and changes nothing there, so no member writes it to its file, or syncs for it."""
 
 
 class Waitaof(enum.Enum):
@@ -115,6 +121,13 @@ def recheck(seen: Seen) -> tuple[bytes, ...]:
     if version_of(seen.info or {}) >= (MANY_NAMES_VERSION,):
         return (b"CONFIG", b"GET", b"appendonly", b"appendfsync")
     return (b"CONFIG", b"GET", b"append*")
+
+
+def fence(seen: Seen, key: bytes) -> tuple[bytes, ...]:
+    """What is written for a read: replicas that confirm it are still those of this primary."""
+    if version_of(seen.info or {}) >= (FLAGS_VERSION,):
+        return (b"EVAL", _FENCE, b"1", key)
+    return (b"SET", key, b"", b"PX", b"1000")
 
 
 def version_of(info: Mapping[str, str]) -> tuple[int, ...]:

@@ -118,6 +118,8 @@ def _kind_and_words(error: BaseException, *, writes: bool) -> tuple[type[Holdfas
     found = _said(error)
     if found is not None:
         return found
+    if not writes and not isinstance(error, Lost):
+        return EngineUnreachable, "the engine answered with an error; nothing was written"
     if not writes:
         return EngineUnreachable, "the engine gave no answer; nothing was written"
     if isinstance(error, Lost):

@@ -14,7 +14,7 @@ from holdfast.backends.redis import durability, sentinels
 from holdfast.backends.redis.address import Address, Server
 from holdfast.backends.redis.driver import Fresh, Link, Open, Shut, Steps, talk
 from holdfast.backends.redis.durability import Assessment, Seen, Waitaof
-from holdfast.backends.redis.errors import BACKEND, Lost, mapped
+from holdfast.backends.redis.errors import BACKEND, Lost, code_of, mapped
 from holdfast.backends.redis.keys import SLOTS, slot_of
 from holdfast.backends.redis.scripts import ALL
 from holdfast.backends.redis.statements import pack
@@ -165,7 +165,7 @@ class Pool:
         link.seen, link.checked_s = seen, time.monotonic()
         link.recheck, link.unchanged = _packed(durability.recheck(seen)), None
         if link.assessment.wait_replicas:
-            link.fence = pack([b"SET", self._key_at(link.server), b"", b"PX", b"1000"])
+            link.fence = pack(durability.fence(seen, self._key_at(link.server)))
 
     def _good_for_s(self, link: Link) -> float:
         found = link.assessment
@@ -208,7 +208,11 @@ class Pool:
         write = (b"SET", self._key_at(link.server), b"", b"PX", b"1000")
         waits = [(b"WAITAOF", b"1", b"0", b"%d" % time_ms) for time_ms in (SYNC_MS_MAX, AT_ONCE_MS)]
         # Each in a trip of its own: sent together with the write, WAITAOF looks before it lies.
-        yield from _ask(link, [write])
+        [wrote] = yield from _ask(link, [write])
+        if code_of(wrote) in {"MOVED", "ASK"}:  # without a write there is nothing to confirm
+            self.doubt()
+            words = f"it is not known now which slots {link.server} serves; nothing was written. Try again"
+            raise EngineUnreachable(words, backend=BACKEND)
         [first] = yield from _ask(link, [waits[0]])
         yield from _ask(link, [write])
         [second] = yield from _ask(link, [waits[1]])

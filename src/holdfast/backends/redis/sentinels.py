@@ -37,9 +37,16 @@ def too_few(address: Address, answered: int, failed: HoldfastError | None) -> Ho
         return failed
     return EngineUnreachable(
         f"{answered} of {len(address.seeds)} sentinels named a primary of the service "
-        f"{address.service!r}, too few to know it; nothing was written ({failed})",
+        f"{address.service!r}, too few to know it; nothing was written{_advice(failed)} ({failed})",
         backend=BACKEND,
     )
+
+
+def _advice(failed: HoldfastError | None) -> str:
+    """What to do where a sentinel was reached and says no."""
+    if "Authentication required" in str(failed):
+        return ". If they want the password of the URL, add ?sentinel_auth=yes"
+    return ". Correct the name in the URL" if "No such master" in str(failed) else ""
 
 
 def _is_promoted(view: Mapping[str, str]) -> bool:
