@@ -38,6 +38,7 @@ EVERY_KIND: list[BaseMessage] = [
         additional_kwargs={"refusal": None},
     ),
     ToolMessage("a squid 🦑", tool_call_id="call-1", artifact={"size": 0.1}, status="error"),
+    ToolMessage("not JSON", tool_call_id="call-2"),  # some models are sent such a call: it needs a result
     FunctionMessage(content="1", name="count"),
     ChatMessage(content="Meanwhile", role="narrator"),
     AIMessageChunk(content="half"),

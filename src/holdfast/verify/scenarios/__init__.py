@@ -64,10 +64,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     LostAck(),
     NetworkCut(),
     NoConnections(),
-    EngineDiskFull(),
     Expiry(),
-    FailedSync(),  # from here on those that are run while the ones before them wait
+    FailedSync(),  # with those of the clock, run while the ones before them wait
     FailedRead(),
+    EngineDiskFull(),  # after every other of its fault: why it was not caused is what people need to know
     ClockExpiry(),
     ClockDrift(),
     PowerExplore(),
