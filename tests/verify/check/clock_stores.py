@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
 from holdfast.verify import Claims, NotClaimed, Target
 from holdfast.verify.engines import Engine
 from tests.verify.check.redis_stores import SoundRedis
@@ -141,6 +139,8 @@ class WeekPostgres:
     order = "n"
 
     def __init__(self, url: str) -> None:
+        import psycopg  # noqa: PLC0415 - clients on another engine need not have it
+
         self._db = psycopg.connect(url, autocommit=True)
         with self._db.transaction():
             self._db.execute("SELECT pg_advisory_xact_lock(1)")

@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psycopg
-import redis
-
 from holdfast.verify import Claims, NotClaimed
 
 Turn = dict[str, Any]
@@ -150,6 +147,8 @@ class OnPostgres(Row):
     kind: ClassVar = "jsonb"
 
     def open(self, engine: Any) -> None:
+        import psycopg  # noqa: PLC0415 - clients on another engine need not have it
+
         self.db: Any = psycopg.connect(engine.url, autocommit=True)
         make = f"CREATE TABLE IF NOT EXISTS m (n bigserial PRIMARY KEY, s text, r {self.kind})"
         self.db.execute(make)
@@ -184,6 +183,8 @@ class OnRedis(Base):
     engine: ClassVar = "redis"
 
     def open(self, engine: Any) -> None:
+        import redis  # noqa: PLC0415 - clients on another engine need not have it
+
         self.client: Any = redis.Redis.from_url(engine.url)
 
     def add(self, session: str, message: Turn) -> None:
