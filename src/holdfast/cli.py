@@ -199,7 +199,11 @@ def reproduce(file: Path, out: Path, promise: str | None, within_s: float) -> No
 
     terminal.ensure_writable(out)
     found = kit.reproduce(file, promise, within_s, _check_options)
-    terminal.write_file(iter([kit.as_test(found).rstrip()]), out)
+    state = out.with_suffix(".crash.zip") if found.state else None
+    if state is not None:
+        terminal.write_bytes(found.state, state)
+    text = kit.as_test(found, state.name if state else "")
+    terminal.write_file(iter([text.rstrip()]), out)
     terminal.show_reproduced(out, found.promise, found.plan.command)
 
 

@@ -46,7 +46,7 @@ from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
 
-__all__ = ["GRACE_S", "STUCK_AGAIN_S", "CheckOptions", "Watcher", "check", "machine"]
+__all__ = ["GRACE_S", "STUCK_AGAIN_S", "CheckOptions", "Watcher", "check", "machine", "started"]
 
 _SCALE_MIN: Final = 0.1
 GRACE_S: Final = 120.0
@@ -73,8 +73,7 @@ def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> Che
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        engine = _engine(options, stack, watcher)
-        spec = _spec(options, engine, stack)
+        engine, spec = started(options, stack, watcher)
         folder = stack.enter_context(scratch())
         context = ScenarioContext(
             spec=spec,
@@ -350,6 +349,14 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
         "level": context.about.get("level"),
         "settings": context.about.get("settings", {}),
     }
+
+
+def started(
+    options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher
+) -> tuple[Engine | None, names.TargetSpec]:
+    """The engine of a target, until the stack is closed, and the target on it."""
+    engine = _engine(options, stack, watcher)
+    return engine, _spec(options, engine, stack)
 
 
 def _engine(options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher) -> Engine | None:

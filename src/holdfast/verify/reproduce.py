@@ -16,6 +16,8 @@ from typing import Any, Final
 from holdfast.errors import UsageError, VerifyError
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
+from holdfast.verify.crash_archive import from_text
+from holdfast.verify.replay import replay
 from holdfast.verify.result import CheckResult
 from holdfast.verify.shrink import Quiet, least, roots_of
 from holdfast.verify.story import story_of
@@ -33,6 +35,8 @@ class Reproduced:
     promise: str
     plan: CheckOptions
     result: CheckResult
+    state: bytes = b""
+    """A crash state that breaks it, as it was found (`crash_archive`)."""
 
 
 def reproduce(
@@ -66,7 +70,10 @@ def reproduce(
         )
     plan, result = again
     time_s = max(plan.time_s, min(SPARE * plan.time_s, asked.time_s))
-    return Reproduced(name, replace(plan, time_s=time_s), result)
+    state = result.promises[name].crash_state
+    if plan.scenario == "power-cut":  # that leaves none, and the result may have one
+        state = state or found["promises"][name].get("crash_state", "")
+    return Reproduced(name, replace(plan, time_s=time_s), result, from_text(state))
 
 
 def smallest(asked: CheckOptions, result: CheckResult, within_s: float) -> dict[str, Any] | None:
@@ -106,17 +113,25 @@ def _takes(one: Mapping[str, Any]) -> tuple[int, int]:
     return min(sizes, default=(9, 9))
 
 
-def hold(plan: CheckOptions, promise: str) -> None:
+def hold(plan: CheckOptions, promise: str, state: Path | None = None) -> None:
     """Run a plan: `AssertionError` where it breaks the promise, `VerifyError` where it is not known.
 
     That it does not break is no proof of the promise: for that there is `holdfast check`.
+
+    `state` is a crash state that the store once left. It is read first, byte for byte. What is not
+    in it no mended store can show, so it is not the verdict: that is whether the store of today
+    leaves such a state, given the same operations. As long as it cannot read the stored one, it is
+    asked up to three times, so that no state is missed by luck.
     """
-    one = check(plan, Quiet(), whole=False).promises[promise]
-    words = _plain(f"{one.because}\n{story_of(asdict(one))}\n{plan.command}")
-    if one.verdict == "broken":
-        raise AssertionError(f"{promise} is broken: {words}")
-    if one.verdict != "kept":
-        raise VerifyError(f"{promise} is {one.verdict}: {words}")
+    lost = replay(plan, promise, state) if state else ""
+    for _ in range(TRIES if lost else 1):
+        one = check(plan, Quiet(), whole=False).promises[promise]
+        words = _plain(f"{one.because}\n{story_of(asdict(one))}\n{plan.command}")
+        if one.verdict == "broken":
+            stored = _plain(f"\nThe stored crash state {state}: {lost}") if lost else ""
+            raise AssertionError(f"{promise} is broken: {words}{stored}")
+        if one.verdict != "kept":
+            raise VerifyError(f"{promise} is {one.verdict}: {words}")
 
 
 def _result_of(file: Path) -> dict[str, Any]:
@@ -128,8 +143,11 @@ def _result_of(file: Path) -> dict[str, Any]:
     return found
 
 
-def as_test(found: Reproduced) -> str:
-    """A pytest file: it fails as long as the promise is broken."""
+def as_test(found: Reproduced, state: str = "") -> str:
+    """A pytest file: it fails as long as the promise is broken.
+
+    `state` names the file beside it that has the crash state.
+    """
     one = found.result.promises[found.promise]
     example = story_of(asdict(one))
     default = CheckOptions()
@@ -140,15 +158,23 @@ def as_test(found: Reproduced) -> str:
     ]
     lines = ["Made by `holdfast reproduce`.", "", f"{found.promise}: {one.because}"]
     lines += ["", f"    {example}"] if example else []
+    if state:
+        lines += ["", f"{state} is a crash state of that store: its files, byte for byte, and what"]
+        lines += [
+            "it had acknowledged. The test reads them, then runs the plan. It fails as long as"
+        ]
+        lines += ["the store leaves such a state; one that no longer does passes."]
     comment = "\n".join(f"# {_plain(line)}".rstrip() for line in lines)
     name = found.promise.replace("-", "_")
+    beside = f", state=Path(__file__).with_name({state!r})" if state else ""
     return (
         f"{comment}\n\n"
+        f"{'from pathlib import Path' + chr(10) * 2 if state else ''}"
         "from holdfast.verify.check_options import CheckOptions\n"
         "from holdfast.verify.reproduce import hold\n\n"
         f"PLAN = CheckOptions(\n{chr(10).join(given)}\n)\n\n\n"
         f"def test_{name}_is_kept():\n"
-        f"    hold(PLAN, {found.promise!r})\n"
+        f"    hold(PLAN, {found.promise!r}{beside})\n"
     )
 
 

@@ -41,13 +41,12 @@ _RETRIES: Final = (
     (1, "append:1,retry"), (2, "append:1,retry"), (1, "append:1,forget,retry"),
 )  # fmt: skip
 _SCENARIOS: Final = {
-    "power-explore": "power-cut",
     "late-retry": "concurrency",
     "long-session": "concurrency",
     **{
         name: name
         for name in (
-            "concurrency", "kill-clients", "pause-client", "disk-full", "failed-sync", "failed-read",
+            "power-explore", "concurrency", "kill-clients", "pause-client", "disk-full", "failed-sync", "failed-read",
             "kill-engine", "power-cut", "pause-engine", "restart-engine", "network-cut",
             "no-connections", "clock-drift", "disk-full-engine",
         )

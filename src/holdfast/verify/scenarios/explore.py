@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.model import Durability
+from holdfast.verify.crash_archive import pack
 from holdfast.verify.engines import Engine, Killable, open_engine
 from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header
@@ -89,9 +90,9 @@ class PowerExplore(Scenario):
             )
             tour = Tour(context, self, story, scratch.path)
             tour.visit(states, time.monotonic() + visit_s)
+            return Outcome(list(tour.findings()), tour.counts())
         finally:
             scratch.clear()
-        return Outcome(list(tour.findings()), tour.counts())
 
     def _record(self, context: ScenarioContext, scratch: Path, acks: int) -> Story:
         directory, traces = scratch / "run", scratch / "trace"
@@ -181,6 +182,21 @@ class Visited:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+def judge_state(
+    scenario: Scenario, story: Story, at_ns: int, promised: Promised, seen: Seen, *, every: bool
+) -> tuple[list[Finding], str, Mapping[str, int]]:
+    """What a state broke by what was seen of it, why something is not known, and counts."""
+    if seen.lost and promised.acknowledged:
+        return [Finding("durable", Verdict.BROKEN, seen.lost, scenario.name)], "", {}
+    if seen.lost or seen.unknown:
+        return [], seen.lost or seen.unknown, {}
+    history, result = story.judge(at_ns, promised, seen.reads)
+    # Before the first ack nothing was promised yet: other states speak for that.
+    unsure = result.verdict is Verdict.UNKNOWN and promised.acknowledged
+    wrong = list(broken(scenario, history, result, every=every))
+    return wrong, result.because if unsure else "", counts_of(result)
+
+
 class Tour:
     """Visits crash states of a story, on all cores."""
 
@@ -253,20 +269,10 @@ class Tour:
         return self._judge(Visited(instant, crash, promised), seen)
 
     def _judge(self, found: Visited, seen: Seen) -> Visited:
-        found.unknown = seen.unknown
-        if seen.lost and found.promised.acknowledged:
-            name = self._scenario.name
-            found.broken = [Finding("durable", Verdict.BROKEN, seen.lost, name)]
-        elif seen.lost:
-            found.unknown = seen.lost
-        elif not seen.unknown:
-            at_ns = found.instant.at_ns
-            history, result = self._story.judge(at_ns, found.promised, seen.reads)
-            found.broken = list(broken(self._scenario, history, result))
-            found.counts = counts_of(result)
-            # Before the first ack nothing was promised yet: other states speak for that.
-            if result.verdict is Verdict.UNKNOWN and found.promised.acknowledged:
-                found.unknown = result.because
+        every = self._context.small is not None
+        found.broken, found.unknown, found.counts = judge_state(
+            self._scenario, self._story, found.instant.at_ns, found.promised, seen, every=every
+        )
         return found
 
     # What is said of it
@@ -306,8 +312,22 @@ class Tour:
         states = {"states_broken": [self._state(one) for one, _ in found][:ANOMALIES_MAX]}
         shown = tuple(anomalies[:ANOMALIES_MAX])
         return Finding(
-            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown
-        )
+            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown,
+            crash_state=self._packed([one for one, _ in found]),
+        )  # fmt: skip
+
+    def _packed(self, found: list[Visited]) -> str:
+        """The state after the fewest acks, once more as it was before anybody opened it."""
+        recording = self._story.recording
+        if any(kind.owner and kind.type == "file" for kind in recording.kinds.values()):
+            return ""  # of another user, as PostgreSQL's are, which are too large as well
+        one = min(found, key=lambda each: (each.promised.acknowledged, each.instant.at_ns))
+        folder = self._scratch / f"state-{next(self._states)}"
+        folder.mkdir(mode=0o711)
+        build(one.crash, recording.base, recording.kinds, folder)
+        packed = pack(folder / self._story.data, [self._story.header, *one.promised.lines])
+        shutil.rmtree(folder)
+        return packed
 
     def _kept(self) -> str:
         kinds = Counter(str(one.instant.loss) for one in self.visited)
