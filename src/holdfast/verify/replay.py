@@ -10,6 +10,7 @@ from holdfast.errors import VerifyError
 from holdfast.verify.check import started
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.crash_archive import HISTORY, unpack
+from holdfast.verify.history import read_history
 from holdfast.verify.power.trace import Recording
 from holdfast.verify.power.trace.tree import Base
 from holdfast.verify.rundir import RunDir
@@ -31,17 +32,17 @@ def replay(plan: CheckOptions, promise: str, file: Path) -> str:
         directory = RunDir("memory")
         stack.callback(directory.clear)
         state = unpack(file, directory.path)
+        history = directory.path / HISTORY
+        try:
+            read_history(history)
+        except VerifyError as error:
+            raise VerifyError(f"{file} has no history of a check: {error}") from error
         engine, spec = started(plan, stack, Quiet())
         if engine is None:
             raise VerifyError(f"{file}: a crash state needs an engine that we start")
-        try:
-            story = Story(
-                Recording(Base(state), {}, []), directory.path / HISTORY, spec, state.name
-            )
-            at_ns = story.ended_ns
-            promised = story.until(at_ns)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise VerifyError(f"{file} has no history of a check: {error!r}") from error
+        story = Story(Recording(Base(state), {}, []), history, spec, state.name)
+        at_ns = story.ended_ns
+        promised = story.until(at_ns)
         folder = directory.path / "visitor"
         visitor = stack.enter_context(Visitor(story, folder, timeout_s=_READ_S))
         seen = visitor.visit(directory.path, promised.sessions)
