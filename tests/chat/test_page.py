@@ -51,7 +51,9 @@ def test_a_memory_leads_to_its_message_however_far_back_it_stands(serve, visit):
     page.page.locator(".message.user", has_text="later 2-149").wait_for()
     told = page.page.locator(".message.user", has_text="I am allergic to peanuts")
     assert told.count() == 0
-    page.page.locator("#memories .link").first.click()
+    link = page.page.locator("#memories .link").first
+    assert re.fullmatch(r"your message of \S.+", link.inner_text())  # not the title of it all
+    link.click()
     page.page.locator(".message.user.flash", has_text="I am allergic to peanuts").wait_for()
     assert told.evaluate("e => e.getBoundingClientRect().top < innerHeight")
 
