@@ -132,3 +132,15 @@ def test_a_rate_allows_a_burst_and_then_so_many_per_second():
     assert rate.wait_s("b") == 0
     now = 0.5
     assert [rate.wait_s("a") for _ in range(2)] == [0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("I see", "All right."),
+        ("ok thanks", "All right."),
+        ("Do I like it", "I do not know that yet"),
+    ],
+)
+def test_what_tells_and_asks_nothing_is_not_answered_as_a_question(text, answer):
+    assert reply(text, [], NOW).startswith(answer)

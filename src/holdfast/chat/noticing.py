@@ -79,9 +79,11 @@ def memories_in(text: str) -> list[str]:
     return found
 
 
-def is_question(text: str) -> bool:
-    """Whether a message asks for something rather than tells it."""
-    return not memories_in(text)
+def is_filler(text: str) -> bool:
+    """Whether a message neither tells nor asks anything: "I see", "ok thanks"."""
+    words = _words(text)
+    asks = _ASKED.match(text) or text.rstrip().endswith(("?", "\uff1f"))
+    return bool(words) and not asks and all(word in _NOTHING for word in words)
 
 
 def _statement(sentence: str) -> str | None:
@@ -91,11 +93,14 @@ def _statement(sentence: str) -> str | None:
         return None
     if _CJK.search(said):
         return None if _CJK_ASKED.search(said) else said
-    words = [word.lower().replace("\u2019", "'") for word in _ANY_WORD.findall(said)]
-    if all(word in _NOTHING for word in words):
+    if all(word in _NOTHING for word in _words(said)):
         return None
     asks = _ASKED.match(said) or _WISHED.match(said)
     return said if ordered or (_OWN.search(said) and not asks) else None
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower().replace("\u2019", "'") for word in _ANY_WORD.findall(text)]
 
 
 def turned(said: str) -> str:

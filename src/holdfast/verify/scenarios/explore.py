@@ -52,6 +52,8 @@ NAMED_STATES: Final = 300
 NAMED_VISIT_S: Final = 20.0
 STATES_MIN: Final = 8
 """So many are visited even if the time is over: on a busy machine two seconds are one or two."""
+_READ_S_MIN: Final = 5.0
+"""However short a check is: to open and read a store takes what it takes on a busy machine."""
 _ROUND: Final = 4
 """States of one pass over the recording, in the order of time: the time may be over after the first."""
 
@@ -222,7 +224,7 @@ class Tour:
         with contextlib.ExitStack() as stack, ThreadPoolExecutor(self._cores) as pool:
             for number in range(self._cores):
                 folder = self._scratch / f"visitor-{number}"
-                timeout_s = self._context.bounds.recover_s
+                timeout_s = max(self._context.bounds.recover_s, _READ_S_MIN)
                 visitor = stack.enter_context(Visitor(self._story, folder, timeout_s=timeout_s))
                 self._visitors.put(visitor)
             while not self._is_over(deadline) and (some := list(islice(wanted, _ROUND))):
