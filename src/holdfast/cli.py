@@ -209,7 +209,8 @@ def reproduce(file: Path, out: Path, promise: str | None, within_s: float) -> No
 
 def _check_options(words: list[str]) -> dict[str, Any]:
     """The options of a command line of `holdfast check`, without those of its output."""
-    given = click.Command.make_context(check, "check", words).params
+    # Without --help: what a file says is data, and nothing is printed because of it.
+    given = click.Command.make_context(check, "check", words, help_option_names=[]).params
     outputs = ("json_to", "report", "summary", "junit", "badge", "quiet", "shrink_s")
     return {
         name: value for name, value in given.items() if value is not None and name not in outputs

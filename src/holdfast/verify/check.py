@@ -69,7 +69,8 @@ def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> Che
     """Hold a target to its promises. `VerifyError` where it cannot even be opened.
 
     Ctrl-C ends it early, with what is known by then; everything that was started is ended. Not
-    `whole`: what one scenario did not break is kept by it, though no proof of the promise.
+    `whole`: what one scenario did not break is kept by it, though no proof of the promise; Ctrl-C
+    is the caller's.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -88,10 +89,10 @@ def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> Che
             named=options.faults,
             small=options.small,
         )
-        run = _Run(options, context, watcher)
+        run = _Run(options, context, watcher, whole)
         stack.callback(run.close)
         run.all()
-        return _result(run, time.monotonic() - began, whole=whole)
+        return _result(run, time.monotonic() - began)
 
 
 @dataclass(slots=True)
@@ -101,6 +102,7 @@ class _Run:
     options: CheckOptions
     context: ScenarioContext
     watcher: Watcher
+    whole: bool = True
     deadline: float = 0.0
     """After that no scenario is begun any more. To start and open the target is no part of it."""
     left: list[Scenario] = field(default_factory=list)
@@ -195,6 +197,8 @@ class _Run:
         try:
             yield
         except KeyboardInterrupt:
+            if not self.whole:
+                raise
             self.stopped = "stopped by Ctrl-C"
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -284,14 +288,14 @@ class _Run:
         return moved or "expiring" not in self.context.claimed
 
 
-def _result(run: _Run, took_s: float, *, whole: bool) -> CheckResult:
+def _result(run: _Run, took_s: float) -> CheckResult:
     context, options = run.context, run.options
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     counts = add_counts([dict.fromkeys(("acknowledged", "read_back", "lost"), 0), *run.counts])
     found = strictly(context, run.findings)
-    if whole:
+    if run.whole:
         more = list(missing_evidence(context, found, options.wanted_faults, counts["acknowledged"]))
     else:
         more = list(_not_broken(options.promises, found))

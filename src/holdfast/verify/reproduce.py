@@ -6,9 +6,11 @@ it is written. The same plan is the example that a check shows.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +21,12 @@ from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.crash_archive import from_text
 from holdfast.verify.replay import replay
 from holdfast.verify.result import CheckResult
-from holdfast.verify.shrink import Quiet, least, roots_of
+from holdfast.verify.shrink import Quiet, least, plans_of, roots_of
 from holdfast.verify.story import story_of
 
 TRIES: Final = 3
 """A plan is kept if it breaks the promise so many times in a row: a test must not fail by luck."""
+_COMMAND_CHARS_MAX: Final = 10_000
 SPARE: Final = 2.0
 """So much longer is the plan that is written: what needs a certain moment then finds more of them."""
 
@@ -55,14 +58,15 @@ def reproduce(
     name = promise or next(iter(broken), None)
     if name is None or name not in broken:
         raise UsageError(f"{file}: {name or 'no promise'} is broken in it: nothing to reproduce")
-    asked = CheckOptions(**options_of(shlex.split(found["repeat"])[2:]))
-    less = found.get("smallest") or {}
-    first = (
-        CheckOptions(**options_of(shlex.split(less["repeat"])[2:]))
-        if less.get("promise") == name
-        else None
-    )
-    again = least(asked, name, found["promises"][name], within_s, tries=TRIES, first=first)
+    with _taken_from(file):
+        one, less = found["promises"][name], found.get("smallest") or {}
+        asked = _options(found["repeat"], options_of)
+        first = _options(less["repeat"], options_of) if less.get("promise") == name else None
+        deque(
+            plans_of(asked, name, one), maxlen=0
+        )  # what is odd in it is found before anything runs
+        stored = from_text(one.get("crash_state", ""))
+    again = least(asked, name, one, within_s, tries=TRIES, first=first)
     if again is None:
         raise UsageError(
             f"{name} did not break again {TRIES} times in a row within {within_s:g} s; nothing was "
@@ -70,10 +74,10 @@ def reproduce(
         )
     plan, result = again
     time_s = max(plan.time_s, min(SPARE * plan.time_s, asked.time_s))
-    state = result.promises[name].crash_state
+    state = from_text(result.promises[name].crash_state)
     if plan.scenario == "power-cut":  # that leaves none, and the result may have one
-        state = state or found["promises"][name].get("crash_state", "")
-    return Reproduced(name, replace(plan, time_s=time_s), result, from_text(state))
+        state = state or stored
+    return Reproduced(name, replace(plan, time_s=time_s), result, state)
 
 
 def smallest(asked: CheckOptions, result: CheckResult, within_s: float) -> dict[str, Any] | None:
@@ -135,12 +139,34 @@ def hold(plan: CheckOptions, promise: str, state: Path | None = None) -> None:
 
 
 def _result_of(file: Path) -> dict[str, Any]:
-    try:
+    with _taken_from(file):
         found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        found["repeat"], found["promises"].items()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{file} is not a result of `holdfast check --json`: {error!r}") from error
+        found["repeat"], [one["verdict"] for one in found["promises"].values()]
     return found
+
+
+@contextlib.contextmanager
+def _taken_from(file: Path) -> Iterator[None]:
+    """`UsageError` where it is no result: it is data, and may have been changed by anybody."""
+    try:
+        yield
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        VerifyError,
+    ) as error:
+        raise UsageError(f"{file} is not a result of `holdfast check --json`: {error!r}") from error
+
+
+def _options(command: str, options_of: Callable[[list[str]], dict[str, Any]]) -> CheckOptions:
+    """Those of a command line. It is taken apart, and never run."""
+    if len(command) > _COMMAND_CHARS_MAX:
+        raise ValueError("its command is too long")
+    return CheckOptions(**options_of(shlex.split(command)[2:]))
 
 
 def as_test(found: Reproduced, state: str = "") -> str:
@@ -164,7 +190,8 @@ def as_test(found: Reproduced, state: str = "") -> str:
             "it had acknowledged. The test reads them, then runs the plan. It fails as long as"
         ]
         lines += ["the store leaves such a state; one that no longer does passes."]
-    comment = "\n".join(f"# {_plain(line)}".rstrip() for line in lines)
+    told = _plain("\n".join(lines)).split("\n")  # a store's error may have lines of its own
+    comment = "\n".join(f"# {line}".rstrip() for line in told)
     name = found.promise.replace("-", "_")
     beside = f", state=Path(__file__).with_name({state!r})" if state else ""
     return (

@@ -81,7 +81,7 @@ def least(
     meanwhile, Ctrl-C too, ends the search with what was found.
     """
     deadline = time.monotonic() + within_s
-    plans = deque([*([first] if first else []), *_plans(asked, promise, one)])
+    plans = deque([*([first] if first else []), *plans_of(asked, promise, one)])
     best: tuple[CheckOptions, CheckResult] | None = None
     tried: set[CheckOptions] = set()
     longest_s = 0.0
@@ -126,7 +126,7 @@ def _less(plan: CheckOptions) -> Iterator[CheckOptions]:
             yield replace(plan, operations=(*before, f"append:{int(many) - 1}", *after))
 
 
-def _plans(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
+def plans_of(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
     """Small ones that are likely to show it, then those in which it was found, the least first."""
     narrow = replace(asked, promises=(promise,))
     one_only = replace(narrow, faults=("all",))  # the scenario says which
