@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.result import LASTING, CheckResult
+from holdfast.verify.watchdog import Overdue, watchdog
 
 TIMES_S: Final = (2.0, 5.0, 12.0)
 """How long a plan may take, as `--time` counts it."""
@@ -78,7 +79,7 @@ def least(
 
     `one` is what a result says of the promise. What breaks it is tried with less, but for `first`,
     which is tried before all others. None where nothing broke again in that time; what goes wrong
-    meanwhile, Ctrl-C too, ends the search with what was found.
+    meanwhile, Ctrl-C too, ends the search with what was found. So does a plan that is not over then.
     """
     deadline = time.monotonic() + within_s
     plans = deque([*([first] if first else []), *plans_of(asked, promise, one)])
@@ -92,8 +93,9 @@ def least(
             continue
         tried.add(plan)
         try:
-            found = _again(plan, promise, tries)
-        except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the store was judged before
+            with watchdog(deadline - began):
+                found = _again(plan, promise, tries)
+        except (Exception, KeyboardInterrupt, Overdue):  # noqa: BLE001 - the store was judged before
             break
         longest_s = max(longest_s, time.monotonic() - began)
         if found is not None:

@@ -130,6 +130,10 @@ def sync_off(engine: Engine) -> Target:
     )
 
 
+def without_engine() -> Target:
+    return Target(open=lambda: None, name="files of its own")
+
+
 def unsynced_rename(engine: Engine) -> Target:
     return _on_files(UnsyncedRename, engine)
 

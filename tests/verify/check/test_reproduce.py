@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -225,6 +226,15 @@ def test_ctrl_c_ends_the_search_for_a_smaller_plan_and_a_reproduced_test(
     assert len(begun) == 1
     with pytest.raises(KeyboardInterrupt):
         reproduce.hold(plan, "durable")
+
+
+def test_a_plan_that_does_not_end_is_ended_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shrink, "ROUGHLY", 0.0)
+    monkeypatch.setattr(shrink, "check", lambda *_, **_more: time.sleep(30))
+    found = _result().to_json()["promises"]["durable"]
+    began = time.monotonic()
+    assert shrink.least(CheckOptions(target="t"), "durable", found, 0.5) is None
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("time_s", [float("inf"), float("nan"), 1e300, 0, -1])
