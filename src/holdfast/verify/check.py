@@ -131,6 +131,8 @@ class _Run:
                 self._take_claims()
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
+        if self.whole and self.stopped is None:
+            self._refuse_what_it_has_not()
         self.deadline = time.monotonic() + self.options.limit_s
         self.left = sorted(self._chosen(), key=lambda scenario: scenario.rank)
         self.run_left()
@@ -141,6 +143,18 @@ class _Run:
         why = self.stopped or self.late or "none of these promises needs it, or its scenario failed"
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    def _refuse_what_it_has_not(self) -> None:
+        """Operations that this store does not claim to have would be left out, or fail."""
+        claimed = self.context.claimed
+        has = {
+            "forget": "forgotten" in claimed,
+            "retry": "exactly-once" in claimed and bool(self.context.about["keyed"]),
+        }
+        for word in self.options.operations:
+            if not has.get(word, True):
+                promise = "forgotten" if word == "forget" else "exactly-once"
+                raise UsageError(f"--operations {word}: the store does not claim {promise}")
 
     def run_left(self) -> None:
         """Those that are left, one after another; or one inside another, while that only waits."""

@@ -23,6 +23,7 @@ import pytest
 from holdfast import cli
 from holdfast.errors import UsageError, VerifyError
 from holdfast.verify import reproduce, shrink
+from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
@@ -243,6 +244,26 @@ def test_a_time_that_no_check_can_take_is_a_mistake_of_the_user(time_s: float):
         CheckOptions(time_s=time_s)
 
 
+@pytest.mark.parametrize("words", [("read",), ("append:٣",), ("forget", "read:2"), ("append:0",)])
+def test_operations_that_show_nothing_or_are_none_are_a_mistake_of_the_user(
+    words: tuple[str, ...],
+):
+    with pytest.raises(UsageError, match="operations"):
+        CheckOptions(operations=words)
+
+
+@pytest.mark.parametrize("word", ["forget", "retry"])
+def test_an_operation_that_the_store_does_not_claim_is_a_mistake_of_the_user(word: str):
+    """It was left out of the plan, or failed in every session, and nobody was told."""
+    not_claimed = ("forgotten", "exactly-once")
+    plan = CheckOptions(
+        target="sqlite", scenario="concurrency", operations=("append:1", word), time_s=2,
+        not_claimed=not_claimed,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=f"--operations {word}: the store does not claim"):
+        check(plan, shrink.Quiet())
+
+
 def test_lines_of_a_stores_error_stay_comments():
     lines = 'it said\nimport os; os.abort()\r\n"""\x1b[31m'
     broken = PromiseResult(Verdict.BROKEN, lines, {}, ())
@@ -264,7 +285,7 @@ _SOUND = {
     },
     "smallest": {"promise": "durable", "repeat": "holdfast check sqlite --time 2"},
 }  # fmt: skip
-_ODD = (
+_ODD: tuple[Any, ...] = (
     None, 0, 1e400, "", [], {}, ["x"], {"a": 1}, "'", "holdfast check --help", "x" * 1_000_000,
     "holdfast check sqlite --nonsense", "holdfast check sqlite; touch x", "holdfast check $(touch x)",
 )  # fmt: skip
@@ -286,11 +307,10 @@ def test_a_result_is_data_whatever_is_in_it(
     ends = Counter[str]()
     for path, odd in itertools.product(_changed(_SOUND), _ODD):
         value: Any = copy.deepcopy([_SOUND])
-        at = value
-        *way, last = (0, *path)
-        for key in way:
+        at, places = value, [0, *path]
+        for key in places[:-1]:
             at = at[key]
-        at[last] = odd
+        at[places[-1]] = odd
         file.write_text(json.dumps(value[0]))
         try:
             reproduce.as_test(reproduce.reproduce(file, None, 60, cli._check_options))
