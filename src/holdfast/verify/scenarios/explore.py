@@ -40,6 +40,7 @@ from holdfast.verify.scenarios.base import (
 )
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of
+from holdfast.verify.workload.plan import Step
 
 CLIENTS: Final = 3
 ACKS: Final = 80
@@ -109,7 +110,11 @@ class PowerExplore(Scenario):
                 clients.instruments += [recorder] if spec.embedded else []
                 # Of three that each sync their own writes, none leaves the others' unsynced for long.
                 several = context.at_once(2 if context.about.get("many") else CLIENTS)
-                shape = context.shape(self.name, large_by=f"{self.name}.c1")
+                # One makes the tables of a new directory: of several at once SQLite refuses some.
+                first = [[Step("history", "first")]] if several > 1 else []
+                for client in clients.start(0, scripts=first):
+                    client.go()
+                shape = context.shape(self.name, large_by=f"{self.name}.c{1 + len(first)}")
                 for client in context.start_mixed(clients, several, at_once=CROWD, shape=shape):
                     client.go()
                 clients.until_acknowledged(acks)
