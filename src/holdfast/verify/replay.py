@@ -49,6 +49,6 @@ def replay(plan: CheckOptions, promise: str, file: Path) -> str:
         findings, unknown, _ = judge_state(PowerExplore(), story, at_ns, promised, seen, every=True)
     for finding in findings:
         if finding.promise == promise:
-            told = story_of({"anomalies": finding.anomalies, "evidence": {}})
-            return told or finding.because
+            words = story_of({"anomalies": finding.anomalies, "evidence": {}})
+            return words or finding.because
     return unknown

@@ -190,8 +190,8 @@ def as_test(found: Reproduced, state: str = "") -> str:
             "it had acknowledged. The test reads them, then runs the plan. It fails as long as"
         ]
         lines += ["the store leaves such a state; one that no longer does passes."]
-    told = _plain("\n".join(lines)).split("\n")  # a store's error may have lines of its own
-    comment = "\n".join(f"# {line}".rstrip() for line in told)
+    said = _plain("\n".join(lines)).split("\n")  # a store's error may have lines of its own
+    comment = "\n".join(f"# {line}".rstrip() for line in said)
     name = found.promise.replace("-", "_")
     beside = f", state=Path(__file__).with_name({state!r})" if state else ""
     return (
