@@ -199,13 +199,18 @@ def reproduce(file: Path, out: Path, promise: str | None, within_s: float) -> No
 
     terminal.ensure_writable(out)
     found = kit.reproduce(file, promise, within_s, _check_options)
-    terminal.write_file(iter([kit.as_test(found).rstrip()]), out)
+    state = out.with_suffix(".crash.zip") if found.state else None
+    if state is not None:
+        terminal.write_bytes(found.state, state)
+    text = kit.as_test(found, state.name if state else "")
+    terminal.write_file(iter([text.rstrip()]), out)
     terminal.show_reproduced(out, found.promise, found.plan.command)
 
 
 def _check_options(words: list[str]) -> dict[str, Any]:
     """The options of a command line of `holdfast check`, without those of its output."""
-    given = click.Command.make_context(check, "check", words).params
+    # Without --help: what a file says is data, and nothing is printed because of it.
+    given = click.Command.make_context(check, "check", words, help_option_names=[]).params
     outputs = ("json_to", "report", "summary", "junit", "badge", "quiet", "shrink_s")
     return {
         name: value for name, value in given.items() if value is not None and name not in outputs

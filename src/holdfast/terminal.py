@@ -269,6 +269,17 @@ def write_file(lines: Iterator[str], path: Path) -> None:
         raise left_out
 
 
+def write_bytes(data: bytes, path: Path) -> None:
+    """A file that appears whole and on disk, or not at all."""
+    partial = _partial(path)
+    with partial.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(path)
+    sync_directory(path.parent)
+
+
 def _partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 

@@ -42,3 +42,7 @@ def test_what_was_saved_survives_every_button(page):
             rf"{seen}.*5 records were saved before, all of them are here", told.inner_text()
         ), told.inner_text()
     assert page.has("I am still here")
+    page.page.set_viewport_size({"width": 1280, "height": 800})
+    boxes = "id => document.getElementById(id).getBoundingClientRect().height"
+    assert page.page.evaluate(boxes, "memories") >= 180, "the log leaves no room for memories"
+    assert page.page.evaluate(boxes, "landed") <= 120

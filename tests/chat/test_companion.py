@@ -36,6 +36,39 @@ NOW = datetime(2026, 11, 13, 12, tzinfo=UTC)  # a Friday
         ("The capital of France is Paris", []),
         ("What is my name", []),
         ("ok thanks", []),
+        *(
+            (filler, [])
+            for filler in (
+                "I will remember that",
+                "I'll remember that.",
+                "I see",
+                "I don't know",
+                "I’m not sure",
+                "I think so",
+                "I am sorry",
+                "I got it, thanks",
+                "My bad",
+                "I am here",
+                "I'd like you to be brief",
+                "I want you to write a haiku",
+                "I have a question",
+                "I was wondering if you could help",
+                "I'm just wondering",
+                "I really want to know why",
+                "I would like to know the time in Paris",
+                "I wonder why the sky is blue",
+                "I need help",
+                "I love you",
+            )
+        ),
+        ("I see my doctor on Mondays", ["I see my doctor on Mondays"]),
+        ("I know Python", ["I know Python"]),
+        ("I am 42", ["I am 42"]),
+        ("I love Осло", ["I love Осло"]),
+        ("Remember: 4711", ["4711"]),
+        ("I'm sorry to say my dog died", ["I'm sorry to say my dog died"]),
+        ("I would like to become a pilot", ["I would like to become a pilot"]),
+        ("I am back in Berlin", ["I am back in Berlin"]),
         ("hello there!", []),
         ("", []),
     ],
@@ -99,3 +132,15 @@ def test_a_rate_allows_a_burst_and_then_so_many_per_second():
     assert rate.wait_s("b") == 0
     now = 0.5
     assert [rate.wait_s("a") for _ in range(2)] == [0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("I see", "All right."),
+        ("ok thanks", "All right."),
+        ("Do I like it", "I do not know that yet"),
+    ],
+)
+def test_what_tells_and_asks_nothing_is_not_answered_as_a_question(text, answer):
+    assert reply(text, [], NOW).startswith(answer)

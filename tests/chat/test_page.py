@@ -51,7 +51,9 @@ def test_a_memory_leads_to_its_message_however_far_back_it_stands(serve, visit):
     page.page.locator(".message.user", has_text="later 2-149").wait_for()
     told = page.page.locator(".message.user", has_text="I am allergic to peanuts")
     assert told.count() == 0
-    page.page.locator("#memories .link").first.click()
+    link = page.page.locator("#memories .link").first
+    assert re.fullmatch(r"your message of \S.+", link.inner_text())  # not the title of it all
+    link.click()
     page.page.locator(".message.user.flash", has_text="I am allergic to peanuts").wait_for()
     assert told.evaluate("e => e.getBoundingClientRect().top < innerHeight")
 
@@ -113,13 +115,17 @@ def test_while_the_store_is_away_text_is_kept_and_then_sent(serve, visit, redis_
 def test_while_the_service_is_away_text_is_kept_and_sent_by_itself(serve, visit):
     service = serve()
     page = visit(service)
-    page.send("first")
+    page.send("first " + "and more of it\n" * 60)
+    wait_for_answer(page)
     service.kill()
     page.type("second")
     held = page.page.locator(".message.user [data-state=held]")
     held.wait_for()
     page.type("third")
     held.nth(1).wait_for()
+    ends = "e => e.getBoundingClientRect().bottom"
+    composer = page.page.locator("#composer").evaluate("e => e.getBoundingClientRect().top")
+    assert held.nth(1).evaluate(ends) <= composer, "it says under the composer that it is held"
     service.start()
     assert page.has("second"), "the page did not send it by itself"
     assert page.has("third"), "what stands behind it was not sent"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.chat.noticing import can_turn, day, memories_in, turned
+from holdfast.chat.noticing import can_turn, day, is_filler, memories_in, turned
 
 SURE: Final = 0.34
 """From this score on a memory is taken for an answer."""
@@ -32,6 +32,7 @@ def reply(text: str, remembered: Sequence[Remembered], now: datetime, *, behind:
     noted = memories_in(text)
     fitting = [one for one in remembered if one.text not in noted]
     answer = _noted(noted, fitting, now) if noted else _answered(fitting, now)
+    answer = "All right." if is_filler(text) else answer
     if behind:
         answer += f" (I have not looked through {behind} newer records yet.)"
     return answer

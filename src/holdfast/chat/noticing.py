@@ -36,8 +36,20 @@ _NOTHING: Final = frozenset(
         "hi", "hello", "hey", "thanks", "ok", "okay", "yes", "no", "bye", "good", "great", "nice",
         "cool", "sure", "please", "morning", "evening", "thank", "you", "so", "much", "very",
         "well", "fine", "right", "there", "all", "again", "and", "the", "it", "is", "that",
+        "i", "i'm", "i'll", "i'd", "i've", "we", "we'll", "we'd", "my", "me", "am", "was", "will",
+        "would", "do", "did", "don't", "didn't", "can", "can't", "not", "know", "see", "saw", "think",
+        "thought", "guess", "hope", "agree", "understand", "remember", "forgot", "sorry", "mean",
+        "meant", "get", "got", "love", "like", "appreciate", "bad", "here", "back", "done", "ready",
+        "need", "want", "have", "a", "question", "help", "something", "said", "this", "too", "just",
     }
 )  # fmt: skip
+# What is wanted of the one who answers.
+_WISHED: Final = re.compile(
+    r"(?:I|we)(?:\s*(?:['\u2019]d|['\u2019]m|would|do|will|am|was|are|were|just|really|only)\b)*\s+"
+    r"(?:(?:like|love|want|need|wish|expect|ask|asked|thank|told)\s+you\b"
+    r"|(?:like|love|want|need)\s+to\s+(?:know|ask|see\s+if|hear)\b|wonder(?:ing)?\b)",
+    re.IGNORECASE,
+)
 # It may begin only where no blank is before it: otherwise a row of blanks is read from each of them.
 _AND: Final = re.compile(r"(?<!\s),?\s+and\s+(?=(?:I|I'm|I've|my|we|our)\b)")
 _CJK: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -51,6 +63,7 @@ _TURNED: Final = {
 _AFTER_I: Final = {"was": "were"}
 _LEADING: Final = frozenset({"the", "a", "an", "this", "that", "there", "it", "he", "she", "they"})
 _WORD: Final = re.compile(r"[A-Za-z]+(?:['\u2019][A-Za-z]+)?")
+_ANY_WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)?")
 
 
 def memories_in(text: str) -> list[str]:
@@ -66,9 +79,11 @@ def memories_in(text: str) -> list[str]:
     return found
 
 
-def is_question(text: str) -> bool:
-    """Whether a message asks for something rather than tells it."""
-    return not memories_in(text)
+def is_filler(text: str) -> bool:
+    """Whether a message neither tells nor asks anything: "I see", "ok thanks"."""
+    words = _words(text)
+    asks = _ASKED.match(text) or text.rstrip().endswith(("?", "\uff1f"))
+    return bool(words) and not asks and all(word in _NOTHING for word in words)
 
 
 def _statement(sentence: str) -> str | None:
@@ -78,10 +93,14 @@ def _statement(sentence: str) -> str | None:
         return None
     if _CJK.search(said):
         return None if _CJK_ASKED.search(said) else said
-    words = [word.lower() for word in _WORD.findall(said)]
-    if all(word in _NOTHING for word in words):
+    if all(word in _NOTHING for word in _words(said)):
         return None
-    return said if ordered or (_OWN.search(said) and not _ASKED.match(said)) else None
+    asks = _ASKED.match(said) or _WISHED.match(said)
+    return said if ordered or (_OWN.search(said) and not asks) else None
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower().replace("\u2019", "'") for word in _ANY_WORD.findall(text)]
 
 
 def turned(said: str) -> str:

@@ -46,7 +46,7 @@ from holdfast.verify.scenarios.moved_clock import ClockExpiry
 from holdfast.verify.watchdog import Overdue, watchdog
 from holdfast.verify.workload.client_pool import Bounds
 
-__all__ = ["GRACE_S", "STUCK_AGAIN_S", "CheckOptions", "Watcher", "check", "machine"]
+__all__ = ["GRACE_S", "STUCK_AGAIN_S", "CheckOptions", "Watcher", "check", "machine", "started"]
 
 _SCALE_MIN: Final = 0.1
 GRACE_S: Final = 120.0
@@ -69,12 +69,12 @@ def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> Che
     """Hold a target to its promises. `VerifyError` where it cannot even be opened.
 
     Ctrl-C ends it early, with what is known by then; everything that was started is ended. Not
-    `whole`: what one scenario did not break is kept by it, though no proof of the promise.
+    `whole`: what one scenario did not break is kept by it, though no proof of the promise; Ctrl-C
+    is the caller's.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        engine = _engine(options, stack, watcher)
-        spec = _spec(options, engine, stack)
+        engine, spec = started(options, stack, watcher)
         folder = stack.enter_context(scratch())
         context = ScenarioContext(
             spec=spec,
@@ -89,10 +89,10 @@ def check(options: CheckOptions, watcher: Watcher, *, whole: bool = True) -> Che
             named=options.faults,
             small=options.small,
         )
-        run = _Run(options, context, watcher)
+        run = _Run(options, context, watcher, whole)
         stack.callback(run.close)
         run.all()
-        return _result(run, time.monotonic() - began, whole=whole)
+        return _result(run, time.monotonic() - began)
 
 
 @dataclass(slots=True)
@@ -102,6 +102,7 @@ class _Run:
     options: CheckOptions
     context: ScenarioContext
     watcher: Watcher
+    whole: bool = True
     deadline: float = 0.0
     """After that no scenario is begun any more. To start and open the target is no part of it."""
     left: list[Scenario] = field(default_factory=list)
@@ -130,6 +131,8 @@ class _Run:
                 self._take_claims()
             finally:  # what it made there goes, also where the check ends here
                 self._take_data()
+        if self.whole and self.stopped is None:
+            self._refuse_what_it_has_not()
         self.deadline = time.monotonic() + self.options.limit_s
         self.left = sorted(self._chosen(), key=lambda scenario: scenario.rank)
         self.run_left()
@@ -140,6 +143,18 @@ class _Run:
         why = self.stopped or self.late or "none of these promises needs it, or its scenario failed"
         for fault in self.options.wanted_faults:
             self.context.tallies.setdefault(fault, FaultTally(not_run=why))
+
+    def _refuse_what_it_has_not(self) -> None:
+        """Operations that this store does not claim to have would be left out, or fail."""
+        claimed = self.context.claimed
+        has = {
+            "forget": "forgotten" in claimed,
+            "retry": "exactly-once" in claimed and bool(self.context.about["keyed"]),
+        }
+        for word in self.options.operations:
+            if not has.get(word, True):
+                promise = "forgotten" if word == "forget" else "exactly-once"
+                raise UsageError(f"--operations {word}: the store does not claim {promise}")
 
     def run_left(self) -> None:
         """Those that are left, one after another; or one inside another, while that only waits."""
@@ -196,6 +211,8 @@ class _Run:
         try:
             yield
         except KeyboardInterrupt:
+            if not self.whole:
+                raise
             self.stopped = "stopped by Ctrl-C"
 
     def _chosen(self) -> Iterator[Scenario]:
@@ -285,14 +302,14 @@ class _Run:
         return moved or "expiring" not in self.context.claimed
 
 
-def _result(run: _Run, took_s: float, *, whole: bool) -> CheckResult:
+def _result(run: _Run, took_s: float) -> CheckResult:
     context, options = run.context, run.options
     # A fault that landed in one scenario was caused, whatever kept another from running.
     for tally in context.tallies.values():
         tally.not_run = None if tally.landed else tally.not_run
     counts = add_counts([dict.fromkeys(("acknowledged", "read_back", "lost"), 0), *run.counts])
     found = strictly(context, run.findings)
-    if whole:
+    if run.whole:
         more = list(missing_evidence(context, found, options.wanted_faults, counts["acknowledged"]))
     else:
         more = list(_not_broken(options.promises, found))
@@ -350,6 +367,14 @@ def _environment(context: ScenarioContext, took_s: float) -> dict[str, Any]:
         "level": context.about.get("level"),
         "settings": context.about.get("settings", {}),
     }
+
+
+def started(
+    options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher
+) -> tuple[Engine | None, names.TargetSpec]:
+    """The engine of a target, until the stack is closed, and the target on it."""
+    engine = _engine(options, stack, watcher)
+    return engine, _spec(options, engine, stack)
 
 
 def _engine(options: CheckOptions, stack: contextlib.ExitStack, watcher: Watcher) -> Engine | None:

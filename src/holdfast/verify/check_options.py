@@ -20,6 +20,7 @@ FAULTS: Final = tuple(dict.fromkeys(s.fault for s in SCENARIOS if s.fault is not
 _SCENARIO_NAMES: Final = tuple(scenario.name for scenario in SCENARIOS)
 _CLIENTS_MAX: Final = 16
 _TIME_S_MIN: Final = 1.0
+_TIME_S_MAX: Final = 1_000_000.0
 _SCALE_MAX: Final = 20.0
 LATE: Final = 4.0
 """A slow machine may take so many times as long as was meant; what is left then is unknown."""
@@ -82,8 +83,10 @@ class CheckOptions:
             raise UsageError(f"operations: {error}") from error
         if self.clients is not None and not 1 <= self.clients <= _CLIENTS_MAX:
             raise UsageError(f"clients: from 1 to {_CLIENTS_MAX}, not {self.clients}")
-        if not self.time_s >= _TIME_S_MIN:
-            raise UsageError(f"a check takes at least {_TIME_S_MIN:g} s, not {self.time_s!r}")
+        if not _TIME_S_MIN <= self.time_s <= _TIME_S_MAX:
+            raise UsageError(
+                f"a check takes {_TIME_S_MIN:g} to {_TIME_S_MAX:,.0f} s, not {self.time_s!r}"
+            )
 
     @property
     def required(self) -> Durability:

@@ -33,6 +33,8 @@ class Finding:
     anomalies: tuple[Mapping[str, Any], ...] = ()
     not_landed: bool = False
     """Unknown only because the fault of this scenario did not land: others may still speak."""
+    crash_state: str = ""
+    """A state that breaks it, byte for byte (`crash_archive`), where one was built."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class PromiseResult:
     because: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     anomalies: tuple[Mapping[str, Any], ...] = ()
+    crash_state: str = ""
+    """A state that breaks it, byte for byte, for `holdfast reproduce`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,7 @@ def _worst(findings: list[Finding]) -> PromiseResult:
             "scenarios": _by_scenario(findings),
         },
         tuple([*roots, *(a for a in anomalies if a.get("follows_from"))][:ANOMALIES_MAX]),
+        next((f.crash_state for f in speaking if f.crash_state), ""),
     )
 
 
@@ -226,6 +231,7 @@ def _promise_json(one: PromiseResult) -> dict[str, Any]:
         "because": one.because,
         "evidence": dict(one.evidence),
         "anomalies": [{**anomaly, "story": story(anomaly)} for anomaly in one.anomalies],
+        **({"crash_state": one.crash_state} if one.crash_state else {}),
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.result import LASTING, CheckResult
+from holdfast.verify.watchdog import Overdue, watchdog
 
 TIMES_S: Final = (2.0, 5.0, 12.0)
 """How long a plan may take, as `--time` counts it."""
@@ -41,13 +42,12 @@ _RETRIES: Final = (
     (1, "append:1,retry"), (2, "append:1,retry"), (1, "append:1,forget,retry"),
 )  # fmt: skip
 _SCENARIOS: Final = {
-    "power-explore": "power-cut",
     "late-retry": "concurrency",
     "long-session": "concurrency",
     **{
         name: name
         for name in (
-            "concurrency", "kill-clients", "pause-client", "disk-full", "failed-sync", "failed-read",
+            "power-explore", "concurrency", "kill-clients", "pause-client", "disk-full", "failed-sync", "failed-read",
             "kill-engine", "power-cut", "pause-engine", "restart-engine", "network-cut",
             "no-connections", "clock-drift", "disk-full-engine",
         )
@@ -79,10 +79,10 @@ def least(
 
     `one` is what a result says of the promise. What breaks it is tried with less, but for `first`,
     which is tried before all others. None where nothing broke again in that time; what goes wrong
-    meanwhile, Ctrl-C too, ends the search with what was found.
+    meanwhile, Ctrl-C too, ends the search with what was found. So does a plan that is not over then.
     """
     deadline = time.monotonic() + within_s
-    plans = deque([*([first] if first else []), *_plans(asked, promise, one)])
+    plans = deque([*([first] if first else []), *plans_of(asked, promise, one)])
     best: tuple[CheckOptions, CheckResult] | None = None
     tried: set[CheckOptions] = set()
     longest_s = 0.0
@@ -93,8 +93,9 @@ def least(
             continue
         tried.add(plan)
         try:
-            found = _again(plan, promise, tries)
-        except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the store was judged before
+            with watchdog(deadline - began):
+                found = _again(plan, promise, tries)
+        except (Exception, KeyboardInterrupt, Overdue):  # noqa: BLE001 - the store was judged before
             break
         longest_s = max(longest_s, time.monotonic() - began)
         if found is not None:
@@ -127,7 +128,7 @@ def _less(plan: CheckOptions) -> Iterator[CheckOptions]:
             yield replace(plan, operations=(*before, f"append:{int(many) - 1}", *after))
 
 
-def _plans(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
+def plans_of(asked: CheckOptions, promise: str, one: Mapping[str, Any]) -> Iterator[CheckOptions]:
     """Small ones that are likely to show it, then those in which it was found, the least first."""
     narrow = replace(asked, promises=(promise,))
     one_only = replace(narrow, faults=("all",))  # the scenario says which

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from dataclasses import asdict, dataclass, field, replace
@@ -249,14 +250,23 @@ def _imported(spec: TargetSpec) -> Target:
         return found
     if not callable(found):
         raise VerifyError(f"{spec.name} is {type(found).__name__}, not a Target nor a function")
-    if spec.engine is None:
-        raise VerifyError(f"{spec.name} is a function of an engine: name one with --engine")
+    given = () if spec.engine is None else (spec.engine,)
+    call = f"{spec.name}({'engine' if given else ''})"
     try:
-        target = found(spec.engine)
+        inspect.signature(found).bind(*given)
+    except TypeError as error:
+        way = f"takes no engine: leave --engine out ({error})"
+        if not given:
+            way = "is a function of an engine: name one with --engine"
+        raise VerifyError(f"{spec.name} {way}") from error
+    except ValueError:
+        pass  # what is not written in Python need not say what it takes
+    try:
+        target = found(*given)
     except Exception as error:
-        raise VerifyError(f"{spec.name}(engine) raised {_words(error)}") from error
+        raise VerifyError(f"{call} raised {_words(error)}") from error
     if not isinstance(target, Target):
-        raise VerifyError(f"{spec.name}(engine) returned {type(target).__name__}, not a Target")
+        raise VerifyError(f"{call} returned {type(target).__name__}, not a Target")
     return target
 
 

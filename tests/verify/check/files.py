@@ -33,6 +33,7 @@ class JsonFile:
     """One file for everything, replaced as a whole; whether it is synced before is the question."""
 
     synced = True
+    names_synced = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +72,7 @@ class JsonFile:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(self.folder / "all.json")
-        if self.synced:
+        if self.synced and self.names_synced:
             folder = os.open(self.folder, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
@@ -81,6 +82,12 @@ class UnsyncedRename(JsonFile):
     """Write to a temporary file, rename: "atomic", and yet nothing of it need be on the disk."""
 
     synced = False
+
+
+class UnsyncedNames(JsonFile):
+    """The file is synced and the directory is not: the old name may be back after a power cut."""
+
+    names_synced = False
 
 
 class JsonLines(JsonFile):
@@ -123,8 +130,16 @@ def sync_off(engine: Engine) -> Target:
     )
 
 
+def without_engine() -> Target:
+    return Target(open=lambda: None, name="files of its own")
+
+
 def unsynced_rename(engine: Engine) -> Target:
     return _on_files(UnsyncedRename, engine)
+
+
+def unsynced_names(engine: Engine) -> Target:
+    return _on_files(UnsyncedNames, engine)
 
 
 def json_lines(engine: Engine) -> Target:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from holdfast.errors import VerifyError
+from holdfast import cli
+from holdfast.errors import UsageError, VerifyError
 from holdfast.verify import reproduce, shrink
+from holdfast.verify.check import check
 from holdfast.verify.check_options import CheckOptions
 from holdfast.verify.judge import Verdict
 from holdfast.verify.result import CheckResult, PromiseResult
+from holdfast.verify.scenarios.load import Concurrency
 from tests.plugins import WITHOUT_OTHERS
 from tests.warm import WarmCommand
 
@@ -198,3 +208,117 @@ def test_a_file_that_has_nothing_to_reproduce_is_a_mistake_of_the_user(
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert not (folder / "test_ids.py").exists()
+
+
+def test_ctrl_c_ends_the_search_for_a_smaller_plan_and_a_reproduced_test(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A check takes it for the end of its scenarios; then the next plan, or the next test, began."""
+    begun = []
+
+    def stopped(*_: object) -> None:
+        begun.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Concurrency, "run", stopped)
+    plan = CheckOptions(target="sqlite", promises=("durable",), scenario="concurrency", time_s=2)
+    found = _result(scenario="concurrency", faults=[]).to_json()["promises"]["durable"]
+    assert shrink.least(plan, "durable", found, 60) is None
+    assert len(begun) == 1
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.hold(plan, "durable")
+
+
+def test_a_plan_that_does_not_end_is_ended_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shrink, "ROUGHLY", 0.0)
+    monkeypatch.setattr(shrink, "check", lambda *_, **_more: time.sleep(30))
+    found = _result().to_json()["promises"]["durable"]
+    began = time.monotonic()
+    assert shrink.least(CheckOptions(target="t"), "durable", found, 0.5) is None
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("time_s", [float("inf"), float("nan"), 1e300, 0, -1])
+def test_a_time_that_no_check_can_take_is_a_mistake_of_the_user(time_s: float):
+    with pytest.raises(UsageError, match="a check takes"):
+        CheckOptions(time_s=time_s)
+
+
+@pytest.mark.parametrize("words", [("read",), ("append:٣",), ("forget", "read:2"), ("append:0",)])
+def test_operations_that_show_nothing_or_are_none_are_a_mistake_of_the_user(
+    words: tuple[str, ...],
+):
+    with pytest.raises(UsageError, match="operations"):
+        CheckOptions(operations=words)
+
+
+@pytest.mark.parametrize("word", ["forget", "retry"])
+def test_an_operation_that_the_store_does_not_claim_is_a_mistake_of_the_user(word: str):
+    """It was left out of the plan, or failed in every session, and nobody was told."""
+    not_claimed = ("forgotten", "exactly-once")
+    plan = CheckOptions(
+        target="sqlite", scenario="concurrency", operations=("append:1", word), time_s=2,
+        not_claimed=not_claimed,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=f"--operations {word}: the store does not claim"):
+        check(plan, shrink.Quiet())
+
+
+def test_lines_of_a_stores_error_stay_comments():
+    lines = 'it said\nimport os; os.abort()\r\n"""\x1b[31m'
+    broken = PromiseResult(Verdict.BROKEN, lines, {}, ())
+    result = CheckResult("t", 1, Verdict.BROKEN, {"durable": broken}, {}, {}, {})
+    text = reproduce.as_test(reproduce.Reproduced("durable", CheckOptions(), result))
+    assert "# import os; os.abort()" in text
+    statements = ast.parse(text).body
+    assert [type(each) for each in statements][:2] == [ast.ImportFrom, ast.ImportFrom]
+    assert len(statements) == 4
+
+
+_SOUND = {
+    "repeat": "holdfast check sqlite --time 2",
+    "promises": {
+        "durable": {
+            "verdict": "broken", "evidence": {}, "because": "x",
+            "anomalies": [{"name": "lost", "scenario": "kill-clients", "fault": "kill"}],
+        }
+    },
+    "smallest": {"promise": "durable", "repeat": "holdfast check sqlite --time 2"},
+}  # fmt: skip
+_ODD: tuple[Any, ...] = (
+    None, 0, 1e400, "", [], {}, ["x"], {"a": 1}, "'", "holdfast check --help", "x" * 1_000_000,
+    "holdfast check sqlite --nonsense", "holdfast check sqlite; touch x", "holdfast check $(touch x)",
+)  # fmt: skip
+
+
+def _changed(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value) * isinstance(value, list)):
+        yield from _changed(value[key], (*path, key))
+
+
+def test_a_result_is_data_whatever_is_in_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """Each value of it made another: a mistake of the user, or a plan that is tried. Nothing is run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shrink, "check", lambda *_, **_more: _result())
+    file = tmp_path / "result.json"
+    ends = Counter[str]()
+    for path, odd in itertools.product(_changed(_SOUND), _ODD):
+        value: Any = copy.deepcopy([_SOUND])
+        at, places = value, [0, *path]
+        for key in places[:-1]:
+            at = at[key]
+        at[places[-1]] = odd
+        file.write_text(json.dumps(value[0]))
+        try:
+            reproduce.as_test(reproduce.reproduce(file, None, 60, cli._check_options))
+        except (UsageError, click.UsageError) as error:
+            ends[type(error).__name__] += 1
+        else:
+            ends["made"] += 1
+    assert ends["made"] > 20
+    assert ends["UsageError"] > 20
+    assert capfd.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == [file]

@@ -16,9 +16,10 @@ import pytest
 import holdfast
 from holdfast.errors import UsageError, VerifyError
 from holdfast.verify.check_options import CheckOptions
+from holdfast.verify.engines import start_engine
 from holdfast.verify.faults import tree
 from holdfast.verify.judge import Verdict
-from holdfast.verify.spec import kind_of
+from holdfast.verify.spec import TargetSpec, kind_of, load_target, view_of
 from tests.verify.check import odd_stores
 from tests.verify.check.checking import STORES, run, tell
 from tests.waiting import wait_until
@@ -86,6 +87,15 @@ def test_a_store_that_dies_in_an_append_is_never_called_kept():
 def test_a_target_that_cannot_be_opened_is_the_kits_failure(name: str, words: str):
     with pytest.raises(VerifyError, match=words):
         run(name, time_s=5)
+
+
+def test_a_function_without_parameters_is_a_target_without_an_engine():
+    files = "tests.verify.check.files"
+    assert load_target(TargetSpec(f"{files}:without_engine")).name == "files of its own"
+    with pytest.raises(VerifyError, match="name one with --engine"):
+        load_target(TargetSpec(f"{files}:json_file"))
+    with start_engine("sqlite") as engine, pytest.raises(VerifyError, match="leave --engine out"):
+        load_target(TargetSpec(f"{files}:without_engine", engine=view_of(engine)))
 
 
 @pytest.mark.parametrize(

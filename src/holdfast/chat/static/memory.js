@@ -51,8 +51,11 @@ async function search() {
 function show(memories) {
   const rows = memories.map((one) => {
     const from = one.conversation
-      ? make("button", { class: "link", type: "button", text: `from “${tell.title(one.conversation)}”`, on: { click: () => tell.show(one) } })
-      : make("span", { text: "from a loaded file" });
+      ? [
+          make("button", { class: "link", type: "button", text: `your message of ${when(one.at) || "an unknown time"}`, on: { click: () => tell.show(one) } }),
+          make("span", { text: ` in “${tell.title(one.conversation)}”` }),
+        ]
+      : [make("span", { text: `${when(one.at)} · from a loaded file` })];
     const remove = make(
       "button",
       { class: "icon small", type: "button", "aria-label": `Delete: ${one.text}`, title: "Delete", on: { click: () => drop(one) } },
@@ -61,7 +64,7 @@ function show(memories) {
     return make(
       "li",
       { "data-id": one.id },
-      make("div", {}, make("p", { class: "said", text: one.text }), make("p", { class: "where" }, make("span", { text: `${when(one.at)} · ` }), from)),
+      make("div", {}, make("p", { class: "said", text: one.text }), make("p", { class: "where" }, ...from)),
       remove,
     );
   });

@@ -6,8 +6,19 @@ const scroll = by("scroll");
 
 const isNear = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 120;
 
+// At once: while a smooth one is under way the end is not near, and nobody would follow it.
 export function toEnd() {
-  scroll.scrollTop = scroll.scrollHeight;
+  scroll.scrollTo({ top: scroll.scrollHeight, behavior: "instant" });
+}
+
+// A banner, or a longer draft, leaves less room.
+new ResizeObserver(() => isNear() && toEnd()).observe(scroll);
+
+// What is added at the end is seen by whoever reads there.
+function following(work) {
+  const near = isNear();
+  work();
+  if (near) toEnd();
 }
 
 export function clear() {
@@ -43,8 +54,10 @@ export function user(text, { key, seq, at, first = false }) {
 export function state(item, name, words, act) {
   const line = item.querySelector(".state");
   line.dataset.state = name;
-  line.replaceChildren(make("span", { text: words }));
-  if (act) line.append(make("button", { class: "link", type: "button", text: act.text, on: { click: act.click } }));
+  following(() => {
+    line.replaceChildren(make("span", { text: words }));
+    if (act) line.append(make("button", { class: "link", type: "button", text: act.text, on: { click: act.click } }));
+  });
 }
 
 export function saved(item, durability) {
@@ -66,17 +79,15 @@ function bubble(role, text) {
 }
 
 function place(item, first) {
-  const near = isNear();
   if (first) list.prepend(item);
-  else list.append(item);
-  if (near && !first) toEnd();
+  else following(() => list.append(item));
 }
 
 export function grow(item, text) {
-  const near = isNear();
-  begins(item);
-  item.querySelector(".bubble").textContent += text;
-  if (near) toEnd();
+  following(() => {
+    begins(item);
+    item.querySelector(".bubble").textContent += text;
+  });
 }
 
 export function fill(item, text) {
@@ -87,7 +98,7 @@ export function fill(item, text) {
 // It is all that was heard of an answer; it stays until the next one begins.
 export function interrupted(item) {
   item.querySelector(".state")?.remove();
-  item.append(make("p", { class: "state", "data-state": "held" }, make("span", { text: "interrupted" })));
+  following(() => item.append(make("p", { class: "state", "data-state": "held" }, make("span", { text: "interrupted" }))));
 }
 
 function begins(item) {

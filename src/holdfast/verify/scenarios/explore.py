@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from holdfast.errors import FaultNotProven, VerifyError
 from holdfast.model import Durability
+from holdfast.verify.crash_archive import pack
 from holdfast.verify.engines import Engine, Killable, open_engine
 from holdfast.verify.engines.configs import without_replica
 from holdfast.verify.history import Header
@@ -39,6 +40,7 @@ from holdfast.verify.scenarios.base import (
 )
 from holdfast.verify.scenarios.states import FAULT, Promised, Seen, Story, Visitor
 from holdfast.verify.spec import view_of
+from holdfast.verify.workload.plan import Step
 
 CLIENTS: Final = 3
 ACKS: Final = 80
@@ -51,6 +53,8 @@ NAMED_STATES: Final = 300
 NAMED_VISIT_S: Final = 20.0
 STATES_MIN: Final = 8
 """So many are visited even if the time is over: on a busy machine two seconds are one or two."""
+_READ_S_MIN: Final = 5.0
+"""However short a check is: to open and read a store takes what it takes on a busy machine."""
 _ROUND: Final = 4
 """States of one pass over the recording, in the order of time: the time may be over after the first."""
 
@@ -89,9 +93,9 @@ class PowerExplore(Scenario):
             )
             tour = Tour(context, self, story, scratch.path)
             tour.visit(states, time.monotonic() + visit_s)
+            return Outcome(list(tour.findings()), tour.counts())
         finally:
             scratch.clear()
-        return Outcome(list(tour.findings()), tour.counts())
 
     def _record(self, context: ScenarioContext, scratch: Path, acks: int) -> Story:
         directory, traces = scratch / "run", scratch / "trace"
@@ -106,7 +110,11 @@ class PowerExplore(Scenario):
                 clients.instruments += [recorder] if spec.embedded else []
                 # Of three that each sync their own writes, none leaves the others' unsynced for long.
                 several = context.at_once(2 if context.about.get("many") else CLIENTS)
-                shape = context.shape(self.name, large_by=f"{self.name}.c1")
+                # One makes the tables of a new directory: of several at once SQLite refuses some.
+                first = [[Step("history", "first")]] if several > 1 else []
+                for client in clients.start(0, scripts=first):
+                    client.go()
+                shape = context.shape(self.name, large_by=f"{self.name}.c{1 + len(first)}")
                 for client in context.start_mixed(clients, several, at_once=CROWD, shape=shape):
                     client.go()
                 clients.until_acknowledged(acks)
@@ -181,6 +189,21 @@ class Visited:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+def judge_state(
+    scenario: Scenario, story: Story, at_ns: int, promised: Promised, seen: Seen, *, every: bool
+) -> tuple[list[Finding], str, Mapping[str, int]]:
+    """What a state broke by what was seen of it, why something is not known, and counts."""
+    if seen.lost and promised.acknowledged:
+        return [Finding("durable", Verdict.BROKEN, seen.lost, scenario.name)], "", {}
+    if seen.lost or seen.unknown:
+        return [], seen.lost or seen.unknown, {}
+    history, result = story.judge(at_ns, promised, seen.reads)
+    # Before the first ack nothing was promised yet: other states speak for that.
+    unsure = result.verdict is Verdict.UNKNOWN and promised.acknowledged
+    wrong = list(broken(scenario, history, result, every=every))
+    return wrong, result.because if unsure else "", counts_of(result)
+
+
 class Tour:
     """Visits crash states of a story, on all cores."""
 
@@ -206,7 +229,7 @@ class Tour:
         with contextlib.ExitStack() as stack, ThreadPoolExecutor(self._cores) as pool:
             for number in range(self._cores):
                 folder = self._scratch / f"visitor-{number}"
-                timeout_s = self._context.bounds.recover_s
+                timeout_s = max(self._context.bounds.recover_s, _READ_S_MIN)
                 visitor = stack.enter_context(Visitor(self._story, folder, timeout_s=timeout_s))
                 self._visitors.put(visitor)
             while not self._is_over(deadline) and (some := list(islice(wanted, _ROUND))):
@@ -253,20 +276,10 @@ class Tour:
         return self._judge(Visited(instant, crash, promised), seen)
 
     def _judge(self, found: Visited, seen: Seen) -> Visited:
-        found.unknown = seen.unknown
-        if seen.lost and found.promised.acknowledged:
-            name = self._scenario.name
-            found.broken = [Finding("durable", Verdict.BROKEN, seen.lost, name)]
-        elif seen.lost:
-            found.unknown = seen.lost
-        elif not seen.unknown:
-            at_ns = found.instant.at_ns
-            history, result = self._story.judge(at_ns, found.promised, seen.reads)
-            found.broken = list(broken(self._scenario, history, result))
-            found.counts = counts_of(result)
-            # Before the first ack nothing was promised yet: other states speak for that.
-            if result.verdict is Verdict.UNKNOWN and found.promised.acknowledged:
-                found.unknown = result.because
+        every = self._context.small is not None
+        found.broken, found.unknown, found.counts = judge_state(
+            self._scenario, self._story, found.instant.at_ns, found.promised, seen, every=every
+        )
         return found
 
     # What is said of it
@@ -306,8 +319,22 @@ class Tour:
         states = {"states_broken": [self._state(one) for one, _ in found][:ANOMALIES_MAX]}
         shown = tuple(anomalies[:ANOMALIES_MAX])
         return Finding(
-            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown
-        )
+            promise, Verdict.BROKEN, words, finding.scenario, {**evidence, **states}, shown,
+            crash_state=self._packed([one for one, _ in found]),
+        )  # fmt: skip
+
+    def _packed(self, found: list[Visited]) -> str:
+        """The state after the fewest acks, once more as it was before anybody opened it."""
+        recording = self._story.recording
+        if any(kind.owner and kind.type == "file" for kind in recording.kinds.values()):
+            return ""  # of another user, as PostgreSQL's are, which are too large as well
+        one = min(found, key=lambda each: (each.promised.acknowledged, each.instant.at_ns))
+        folder = self._scratch / f"state-{next(self._states)}"
+        folder.mkdir(mode=0o711)
+        build(one.crash, recording.base, recording.kinds, folder)
+        packed = pack(folder / self._story.data, [self._story.header, *one.promised.lines])
+        shutil.rmtree(folder)
+        return packed
 
     def _kept(self) -> str:
         kinds = Counter(str(one.instant.loss) for one in self.visited)

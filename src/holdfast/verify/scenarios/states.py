@@ -46,10 +46,11 @@ class Story:
 
     def __init__(self, recording: Recording, history: Path, spec: TargetSpec, data: str) -> None:
         self.recording, self.spec, self.data = recording, spec, data
-        self._header, *self._lines = history.read_bytes().splitlines(keepends=True)
+        self.header, *self._lines = history.read_bytes().splitlines(keepends=True)
         self._events: list[dict[str, Any]] = [json.loads(line) for line in self._lines]
         self._times = [event["time_ns"] for event in self._events]
         self.began_ns: int = self._times[0] if self._times else 0
+        self.ended_ns: int = self._times[-1] if self._times else 0
 
     @property
     def view(self) -> EngineView:
@@ -107,7 +108,7 @@ class Story:
         before: Sequence[bytes],
     ) -> tuple[History, JudgeResult]:
         fault = {"type": "fault", "name": FAULT, "time_ns": at_ns, "closes": promised.in_flight}
-        lines = [self._header, *before, _line(fault)]
+        lines = [self.header, *before, _line(fault)]
         for number, read in enumerate(reads):
             op, time_ns = _FIRST_READ + number, at_ns + 2 * number + 1
             session = {"f": "history", "session": read["session"], "process": _READER}

@@ -143,8 +143,11 @@ def ensure_operations(words: Sequence[str]) -> None:
     for word in words:
         name, colon, many = word.partition(":")
         counted = {"append": many, "read": many or "1"}.get(name, "" if colon else "1")
-        if name not in OPERATIONS or not (counted.isdecimal() and 0 < int(counted) <= MANY_MAX):
+        number = int(counted) if counted.isdecimal() and counted.isascii() else 0
+        if name not in OPERATIONS or not 0 < number <= MANY_MAX:
             raise ValueError(f"{word!r}: {', '.join(OPERATIONS.values())}, N from 1 to {MANY_MAX}")
+    if words and not any(word.startswith("append") for word in words):
+        raise ValueError("nothing is appended, so nothing could be seen")
 
 
 def _small(client: str, shape: Shape) -> Iterator[Step]:
