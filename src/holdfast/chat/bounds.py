@@ -65,8 +65,11 @@ PEOPLE_PER_ADDRESS: Final = 4
 READS_PER_WRITE: Final = 10
 """Requests of any sort that an address may make for each that writes."""
 
-TURNS_PER_ADDRESS_MAX: Final = 50
-"""Answers that are being made for one address at the same time."""
+PLACES_PER_ADDRESS: Final = 4
+"""Requests of one address that are worked on at the same time; its others wait for them."""
+
+REQUESTS_MAX: Final = 500
+"""Requests that are worked on or wait; one address may have as many as are free."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 100
 """Open at the same time: of 1,024 descriptors, which is what many systems give, others have most."""
@@ -92,13 +95,8 @@ PACE_COST: Final = 10.0
 READ_BYTES: Final = 16_384
 """Read at a time of one connection; others come in between."""
 
-PIECES_AT_ONCE: Final = 20
-PIECE_BYTES: Final = 4096
-PIECE_REST_S: Final = 1.0
-"""After so many pieces of one request, each that is smaller than that is followed by a rest."""
-
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A connection that sends no whole head of a request for so long is ended."""
+"""A connection that sends no whole head of a request for so long, or reads nothing of its answer, is ended."""
 
 BODY_TIMEOUT_S: Final = 30.0
 """The body of a request has to be there whole by then; that of a load by `LOAD_TIMEOUT_S`."""
@@ -114,7 +112,7 @@ PEOPLE_COUNTED_MAX: Final = 10_000
 """People whose rate is remembered; the one longest away is dropped first."""
 
 TURNS_MAX: Final = 200
-"""Answers that are being made at the same time."""
+"""Answers that are being made; for one address as many as are free."""
 
 CONFLICT_TRIES: Final = 20
 """How often a write is tried again because another client wrote in between."""

@@ -153,9 +153,7 @@ class Connection(H11Protocol):
 
     address = ""
     looks: asyncio.TimerHandle | None = None
-    seen: Any = None
-    pieces = 0
-    piece_of: Any = None
+    seen: tuple[Any, int] | None = (None, 0)
     unread = b""
     flow: Flow
 
@@ -189,15 +187,11 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A request in very many pieces is read more slowly: each costs as much as a large one."""
+        """Keep it until its address has time left."""
         self.unread += data
         if self.flow.rests:
             return
         delay_s = self._read_some()
-        self.pieces = self.pieces + 1 if self.piece_of is self.cycle else 0
-        self.piece_of = self.cycle
-        if self.pieces > bounds.PIECES_AT_ONCE and len(data) < bounds.PIECE_BYTES:
-            delay_s = max(delay_s, bounds.PIECE_REST_S)
         if delay_s or self.unread:
             self._rest(delay_s)
 
@@ -251,13 +245,22 @@ class Connection(H11Protocol):
         self.looks = self.loop.call_later(bounds.REQUEST_TIMEOUT_S, self._look)
 
     def _look(self) -> None:
-        """End it where no request has come since the last look, and none is being answered."""
+        """End it where the client has neither asked nor read anything since the last look.
+
+        While its answer is made it has nothing to do.
+        """
+        unsent = self.transport.get_write_buffer_size()
         waits = self.cycle is None or self.cycle.response_complete
-        if waits and self.cycle is self.seen:
+        if (unsent or waits) and (self.cycle, unsent) == self.seen:
             self.transport.abort()
             return
-        self.seen = self.cycle
+        self.seen = (self.cycle, unsent)
         self._look_later()
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self.seen = None
+        super().resume_writing()
 
 
 def bounded(addresses: Addresses | None) -> type[asyncio.Protocol]:
