@@ -108,7 +108,7 @@ def build(link: Link, answerer: Answerer, setting: Setting) -> FastAPI:
     app.add_exception_handler(HoldfastError, _error_answer)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StarletteHTTPException, _refused)
-    app.add_middleware(Guard, hosts=setting.hosts)
+    app.add_middleware(Guard, hosts=setting.hosts, limits=service.limits)
     return app
 
 
@@ -157,8 +157,8 @@ async def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> P
 KnownPerson = Annotated[Person, Depends(_person)]
 
 
-async def _counted(person: KnownPerson, service: Serving, address: Address) -> Person:
-    service.limits.write(person.id, address)
+async def _counted(person: KnownPerson, service: Serving) -> Person:
+    service.limits.write(person.id)
     return person
 
 

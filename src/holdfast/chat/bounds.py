@@ -83,8 +83,11 @@ BACKLOG: Final = 256
 REFUSED_AT_ONCE: Final = 4096
 """Connections that are hung up on before anything else is done: all that wait, on most systems."""
 
-PACE_BURST: Final = 100
+PACE_BURST: Final = 40
 """Requests of any sort that an address may make at once; those after them wait for their turn."""
+
+PACE_COUNTED_S: Final = 0.1
+"""How often it is counted how many addresses wait for theirs, and share the time."""
 
 PACE_DELAY_S_MAX: Final = 5.0
 """So long at most; a connection that would wait for longer is ended."""

@@ -28,15 +28,28 @@ _UNANSWERED: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class Pace:
-    """When the next request of an address has its turn: some at once, then so many a second."""
+    """When the next request of an address has its turn: some at once, then so many a second.
+
+    Those who ask for more share what one of them alone would get, so that many addresses take no
+    more of the process than one.
+    """
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
         self._ends: OrderedDict[str, float] = OrderedDict()
+        self._sharing, self._counted_s = 1, clock()
 
     def delay_s(self, address: str) -> float:
         """Count one, and say how long it has to wait; `PACE_DELAY_S_MAX` at most."""
-        return self.spent(address, 1 / self._per_s)
+        return self.spent(address, self._sharers() / self._per_s)
+
+    def _sharers(self) -> int:
+        """How many addresses wait for their turn, counted now and then."""
+        now_s = self._clock()
+        if now_s - self._counted_s >= bounds.PACE_COUNTED_S:
+            waiting = sum(end_s > now_s + self._ahead_s for end_s in self._ends.values())
+            self._sharing, self._counted_s = max(1, waiting), now_s
+        return self._sharing
 
     def spent(self, address: str, cost_s: float = 0.0) -> float:
         """Count what was done for an address as so much of its time; the same answer."""
@@ -51,7 +64,7 @@ class Pace:
     def is_full(self, address: str) -> bool:
         """Whether one more would have to wait for longer than anybody should."""
         left_s = self._ends.get(address, 0.0) - self._clock() - self._ahead_s
-        return left_s + 1 / self._per_s > bounds.PACE_DELAY_S_MAX
+        return left_s + self._sharers() / self._per_s > bounds.PACE_DELAY_S_MAX
 
     @property
     def _ahead_s(self) -> float:
@@ -224,6 +237,8 @@ class Connection(H11Protocol):
         """The next request on this connection, which may be here already, waits for its turn."""
         delay_s = 0.0 if self.addresses is None else self.addresses.pace.delay_s(self.address)
         if delay_s:
+            # An answer may come before the end of its body; uvicorn takes what follows that at once.
+            self._rest(delay_s)
             self.loop.call_later(delay_s, super().on_response_complete)
         else:
             super().on_response_complete()

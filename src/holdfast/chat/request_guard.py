@@ -56,9 +56,10 @@ class Guard:
     a page on any site could point a name of its own at this machine and read the answers.
     """
 
-    def __init__(self, app: App, *, hosts: frozenset[str] | None) -> None:
+    def __init__(self, app: App, *, hosts: frozenset[str] | None, limits: Limits) -> None:
         self._app = app
         self._hosts = hosts
+        self._limits = limits
         self._places = Places(bounds.PLACES_PER_ADDRESS)
         self._requests: Counter[str] = Counter()
 
@@ -111,6 +112,8 @@ class Guard:
         if is_full(self._requests, address, bounds.REQUESTS_MAX):
             words = "too many of your address wait already; nothing was done. Try again"
             raise HTTPException(429, words, {"Retry-After": "1"})
+        if scope["method"] not in SAFE:  # here, where a refusal costs little
+            self._limits.write_from(address)
         async with AsyncExitStack() as held:
             held.enter_context(counted(self._requests, address))
             given = _after(held.aclose, receive) if load else await _whole(receive)
@@ -279,10 +282,13 @@ class Limits:
         self._addresses = Rate(per_s * share, burst * share)
         self._guesses = Rate(bounds.SIGN_IN_PER_S, bounds.SIGN_IN_BURST)
 
-    def write(self, person: str, address: str) -> None:
-        """Count one that writes. Any 43 characters are a person, so the address counts too."""
-        _pass(self._addresses.wait_s(address))
+    def write(self, person: str) -> None:
+        """Count one that writes."""
         _pass(self._people.wait_s(person))
+
+    def write_from(self, address: str) -> None:
+        """Any 43 characters are a person, so the address counts too."""
+        _pass(self._addresses.wait_s(address))
 
     def guess(self, address: str) -> None:
         """Count a token that is about to be looked at; give it back by `right`."""
