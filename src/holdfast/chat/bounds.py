@@ -62,7 +62,7 @@ RATE_BURST: Final = 30
 PEOPLE_PER_ADDRESS: Final = 4
 """All people at one address together may write as much as so many."""
 
-READS_PER_WRITE: Final = 10
+READS_PER_WRITE: Final = 5
 """Requests of any sort that an address may make for each that writes."""
 
 PLACES_PER_ADDRESS: Final = 4

@@ -37,19 +37,20 @@ class Pace:
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
         self._ends: OrderedDict[str, float] = OrderedDict()
-        self._sharing, self._counted_s = 1, clock()
+        self._sharing, self._counted_s = 0, 0.0
 
     def delay_s(self, address: str) -> float:
         """Count one, and say how long it has to wait; `PACE_DELAY_S_MAX` at most."""
-        return self.spent(address, self._sharers() / self._per_s)
+        return self.spent(address, self._cost_s(address))
 
-    def _sharers(self) -> int:
-        """How many addresses wait for their turn, counted now and then."""
-        now_s = self._clock()
-        if now_s - self._counted_s >= bounds.PACE_COUNTED_S:
-            waiting = sum(end_s > now_s + self._ahead_s for end_s in self._ends.values())
-            self._sharing, self._counted_s = max(1, waiting), now_s
-        return self._sharing
+    def _cost_s(self, address: str) -> float:
+        """What one more request counts: if it has to wait, as many times as addresses wait."""
+        first_s = self._clock() + self._ahead_s
+        if first_s - self._counted_s >= bounds.PACE_COUNTED_S:
+            self._sharing = sum(end_s > first_s for end_s in self._ends.values())
+            self._counted_s = first_s
+        waits = self._ends.get(address, 0.0) > first_s
+        return max(1, self._sharing if waits else 1) / self._per_s
 
     def spent(self, address: str, cost_s: float = 0.0) -> float:
         """Count what was done for an address as so much of its time; the same answer."""
@@ -64,7 +65,7 @@ class Pace:
     def is_full(self, address: str) -> bool:
         """Whether one more would have to wait for longer than anybody should."""
         left_s = self._ends.get(address, 0.0) - self._clock() - self._ahead_s
-        return left_s + self._sharers() / self._per_s > bounds.PACE_DELAY_S_MAX
+        return left_s + self._cost_s(address) > bounds.PACE_DELAY_S_MAX
 
     @property
     def _ahead_s(self) -> float:
