@@ -98,6 +98,10 @@ PACE_COST: Final = 10.0
 READ_BYTES: Final = 16_384
 """Read at a time of one connection; others come in between."""
 
+PIECE_BYTES: Final = 4096
+PIECE_REQUESTS: Final = 0.25
+"""A smaller piece of a request counts as so much of one: who waits for it is woken each time."""
+
 REQUEST_TIMEOUT_S: Final = 10.0
 """A connection that sends no whole head of a request for so long, or reads nothing of its answer, is ended."""
 

@@ -62,6 +62,10 @@ class Pace:
             self._ends.popitem(last=False)
         return max(0.0, self._ends[address] - now_s - self._ahead_s)
 
+    def read(self, address: str, took_s: float, requests: float) -> float:
+        """Count what was read for an address, as time and as a part of a request."""
+        return self.spent(address, took_s + requests / self._per_s)
+
     def is_full(self, address: str) -> bool:
         """Whether one more would have to wait for longer than anybody should."""
         left_s = self._ends.get(address, 0.0) - self._clock() - self._ahead_s
@@ -222,7 +226,8 @@ class Connection(H11Protocol):
         took_s = time.thread_time() - begun_s
         if self.addresses is None:
             return 0.0
-        return self.addresses.pace.spent(self.address, took_s * bounds.PACE_COST)
+        pieces = bounds.PIECE_REQUESTS if len(some) < bounds.PIECE_BYTES else 0.0
+        return self.addresses.pace.read(self.address, took_s * bounds.PACE_COST, pieces)
 
     def send_400_response(self, msg: str) -> None:
         """Nonsense after an answer has begun gets no other one, and no answer comes after this one."""
