@@ -256,6 +256,9 @@ async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.
             yield reader, writer
         finally:
             writer.close()
+            for one in list(state.connections):  # it may rest, and not see that
+                one.transport.abort()
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("name", ["other", "holdfast_person"])

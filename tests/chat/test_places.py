@@ -288,6 +288,8 @@ async def unread(*pieces: bytes) -> AsyncIterator[tuple[Any, asyncio.StreamReade
             yield made[0], reader
         finally:
             writer.close()
+            made[0].transport.abort()
+            await asyncio.sleep(0)
 
 
 async def reads(reader: asyncio.StreamReader, until: Callable[[], bool]) -> int:
