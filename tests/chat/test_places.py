@@ -288,7 +288,8 @@ async def unread(*pieces: bytes) -> AsyncIterator[tuple[Any, asyncio.StreamReade
             yield made[0], reader
         finally:
             writer.close()
-            made[0].transport.abort()
+            if not made[0].transport.is_closing():
+                made[0].transport.abort()
             await asyncio.sleep(0)
 
 
