@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import json
 import socket
 import time
@@ -69,17 +70,25 @@ def test_10_000_hostile_requests_in_small(serve, running):
     assert not {status for status in seen.statuses if status >= 500 and status != 503}, seen
 
 
-def test_a_new_name_with_each_request_does_not_help(serve):
-    service = serve("--rate", "0.1")
-    with httpx.Client(timeout=60) as http:
-        found = [
-            Client(http, service.url).ask("POST", "/api/forget-all").status_code
-            for _ in range(bounds.RATE_BURST * bounds.PEOPLE_PER_ADDRESS + 20)
-        ]
+def test_a_new_name_with_each_request_does_not_help(tmp_path):
+    url = SecretUrl(f"sqlite:///{tmp_path}/m.db")
+    link = Link(ChatOptions(url, "chat", holdfast.Durability.DISK))
+    app = build(link, Companion(), Setting(Access(None), None, 0.1))
+
+    async def write(address: str) -> int:
+        transport = httpx.ASGITransport(app, client=(address, 1))
+        headers = {"Cookie": f"holdfast_person={new_token()}"}
+        async with httpx.AsyncClient(transport=transport, base_url="http://x", timeout=60) as http:
+            return (await http.post("/api/forget-all", headers=headers)).status_code
+
+    async def work() -> None:
+        many = bounds.RATE_BURST * bounds.PEOPLE_PER_ADDRESS + 20
+        found = [await write(HOSTILE) for _ in range(many)]
         assert found.count(429) >= 15
-        other = httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=60)
-        with other:
-            assert Client(other, service.url).ask("POST", "/api/forget-all").status_code == 200
+        assert await write("127.0.0.2") == 200
+        await link.close()
+
+    asyncio.run(work())
 
 
 def test_an_address_that_somebody_only_says_to_have_is_not_believed(serve):
@@ -247,6 +256,9 @@ async def served(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.
             yield reader, writer
         finally:
             writer.close()
+            for one in list(state.connections):  # it may rest, and not see that
+                one.transport.abort()
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("name", ["other", "holdfast_person"])
@@ -446,8 +458,9 @@ def test_very_many_chunks_in_one_packet_hold_nobody_up(serve):
     assert max(took_s) < 5, took_s  # read at once it was 13 s; tests/torture holds it to 1 s
 
 
-def test_a_connection_rests_even_if_the_application_asks_for_more():
+def test_a_connection_rests_even_if_the_application_asks_for_more(monkeypatch):
     """One that sends a byte at a time would take all of the time otherwise."""
+    monkeypatch.setattr(bounds, "PACE_COST", 10_000.0)  # a piece takes some 50 µs
     pieces: list[int] = []
 
     async def app(_scope: Any, receive: Any, _send: Any) -> None:
@@ -466,7 +479,7 @@ def test_a_connection_rests_even_if_the_application_asks_for_more():
                     await asyncio.sleep(0)
 
     asyncio.run(work())
-    assert bounds.PIECES_AT_ONCE <= sum(map(bool, pieces)) <= bounds.PIECES_AT_ONCE + 10
+    assert sum(map(bool, pieces)) < 100, "what reading takes is its address's time"
 
 
 def test_nonsense_after_an_answer_has_begun_gets_no_other_one(serve):
@@ -474,8 +487,10 @@ def test_nonsense_after_an_answer_has_begun_gets_no_other_one(serve):
     service = serve("--rate", "2")
     port = urlsplit(service.url).port
     ask = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    path = f"/api/load/{KEY}".encode()  # of others the whole body is waited for
     begun = (
-        b"POST /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+        b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+        % path
     )
     with opened(port, ask * 2 * bounds.PACE_BURST), opened(port, begun) as link:
         link.settimeout(30)
@@ -527,6 +542,43 @@ def test_a_pace_is_a_burst_then_so_many_a_second_and_ends_waiting():
     assert (pace.is_full("a"), pace.is_full("b")) == (True, False)
     now_s[0] += bounds.PACE_DELAY_S_MAX
     assert not pace.is_full("a"), "what nobody waits for is not counted"
+
+
+def test_addresses_that_ask_for_too_much_share_what_one_of_them_alone_would_get():
+    """Eight had eight times as much, which was more than the process can do."""
+    now_s = [100.0]
+    pace = Pace(10, clock=lambda: now_s[0])
+    addresses, for_s, done = 8, 40, 0
+    links = [(100.0, f"192.0.2.{at % addresses}") for at in range(addresses * 5)]
+    while links[0][0] < 100 + for_s:  # each connection asks when its turn has come
+        now_s[0], address = heapq.heappop(links)
+        heapq.heappush(links, (now_s[0] + pace.delay_s(address) + 0.001, address))
+        done += 1
+    more = done - addresses * (bounds.PACE_BURST + 5)
+    assert more < 1.5 * 10 * for_s
+    assert [pace.delay_s("192.0.2.99") for _ in range(bounds.PACE_BURST)] == [0] * bounds.PACE_BURST
+
+
+def test_a_request_that_is_answered_before_the_end_of_its_body_has_its_turn_too():
+    """What followed on that connection was taken at once, however much there had been."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    many = bounds.PACE_BURST + 40
+
+    async def work() -> float:
+        async with asyncio.timeout(60), served(app) as (reader, writer):
+            begun_s = time.monotonic()
+            for _ in range(many):
+                writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
+                await reader.readuntil(b"0\r\n\r\n")
+                writer.write(b"x")
+            return time.monotonic() - begun_s
+
+    per_s = bounds.RATE_PER_S * bounds.PEOPLE_PER_ADDRESS * bounds.READS_PER_WRITE
+    assert asyncio.run(work()) > 0.5 * 40 / per_s
 
 
 def test_a_head_that_never_ends_is_not_kept(serve):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -31,10 +31,10 @@ class Asked:
     key: str
     seq: int
     now: datetime
+    place: Callable[[], AbstractAsyncContextManager[None]]
+    """Held for what is work, and not while a model thinks: of each address one at a time."""
     alone: Callable[[], AbstractAsyncContextManager[None]]
-    """Nobody else writes memories of this person meanwhile."""
-    address: str = ""
-    """Where the message comes from."""
+    """Nobody else writes memories of this person meanwhile; then a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +82,6 @@ async def look(asked: Asked, query: str) -> Looked:
     here = Source(asked.person.session(asked.conversation), asked.seq, asked.seq)
     earlier = [hit for hit in found if hit.source != here]
     return Looked(tuple(earlier[: bounds.RECALLED]), found.behind)
-
-
-class Locks:
-    """A lock for each name, kept only while it is held or waited for."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def held(self, name: str) -> AsyncIterator[None]:
-        """One at a time under this name, in the order in which they came."""
-        lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
-        self._locks[name] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks[name]
-            if waiting == 1:
-                del self._locks[name]
-            else:
-                self._locks[name] = (lock, waiting - 1)
 
 
 async def is_remembered(store: AsyncStore, scope: str, number: int) -> bool:
@@ -174,12 +152,10 @@ class Companion:
     def __init__(self) -> None:
         # A look computes: many at once would take the machine from those who want to be saved.
         self._looking = asyncio.Semaphore(bounds.LOOKS_AT_ONCE)
-        # Of each address only one waits for its turn, so nobody waits for all that another asked.
-        self._addresses = Locks()
 
     async def answer(self, asked: Asked) -> AsyncIterator[Looked | Delta | Made]:
         """Look into memory, then answer from it; the text comes word by word."""
-        async with self._addresses.held(asked.address), self._looking:
+        async with asked.place(), self._looking:
             looked = fitting(await look(asked, asked.text))
         yield looked
         text = self._text(asked, looked)

@@ -25,7 +25,7 @@ from holdfast.chat.control import Control
 from holdfast.chat.link import Link
 from holdfast.chat.people import Access, Person, is_token, new_token
 from holdfast.chat.request_guard import PASS, PERSON, Guard, Limits, address_of
-from holdfast.chat.turns import Saved, Sent, Turns
+from holdfast.chat.turns import Running, Saved, Sent, Turns
 from holdfast.contract import AsyncStore
 from holdfast.errors import (
     Conflict,
@@ -108,7 +108,7 @@ def build(link: Link, answerer: Answerer, setting: Setting) -> FastAPI:
     app.add_exception_handler(HoldfastError, _error_answer)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(StarletteHTTPException, _refused)
-    app.add_middleware(Guard, hosts=setting.hosts)
+    app.add_middleware(Guard, hosts=setting.hosts, limits=service.limits)
     return app
 
 
@@ -129,7 +129,6 @@ Address = Annotated[str, Depends(_address)]
 
 
 async def _admitted(request: Request, service: Serving, address: Address) -> None:
-    service.limits.request(address)
     access = service.setting.access
     if access.admits(request.cookies.get(PASS)):
         return
@@ -158,8 +157,8 @@ async def _person(request: Request, _: Annotated[None, Depends(_admitted)]) -> P
 KnownPerson = Annotated[Person, Depends(_person)]
 
 
-async def _counted(person: KnownPerson, service: Serving, address: Address) -> Person:
-    service.limits.write(person.id, address)
+async def _counted(person: KnownPerson, service: Serving) -> Person:
+    service.limits.write(person.id)
     return person
 
 
@@ -290,14 +289,11 @@ async def send(
     """
     sent = Sent(conversation, given.text, given.key, given.utc_offset_minutes, address)
     saved = await service.turns.save(store, person, sent)
-    return StreamingResponse(
-        _events(service, store, person, sent, saved), media_type="text/event-stream"
-    )
+    running = None if saved.gone else service.turns.answered(store, person, sent, saved)
+    return StreamingResponse(_events(saved, running), media_type="text/event-stream")
 
 
-async def _events(
-    service: Service, store: AsyncStore, person: Person, sent: Sent, saved: Saved
-) -> AsyncIterator[bytes]:
+async def _events(saved: Saved, running: Running | None) -> AsyncIterator[bytes]:
     ack = saved.ack
     yield _event(
         "saved",
@@ -308,10 +304,10 @@ async def _events(
             "remembered": saved.remembered,
         },
     )
-    if saved.gone:
+    if running is None:
         yield _event("gone", {})
         return
-    async for kind, facts in service.turns.answered(store, person, sent, saved).events():
+    async for kind, facts in running.events():
         yield _event(kind, facts)
 
 

@@ -62,11 +62,14 @@ RATE_BURST: Final = 30
 PEOPLE_PER_ADDRESS: Final = 4
 """All people at one address together may write as much as so many."""
 
-READS_PER_WRITE: Final = 10
+READS_PER_WRITE: Final = 5
 """Requests of any sort that an address may make for each that writes."""
 
-TURNS_PER_ADDRESS_MAX: Final = 50
-"""Answers that are being made for one address at the same time."""
+PLACES_PER_ADDRESS: Final = 4
+"""Requests of one address that are worked on at the same time; its others wait for them."""
+
+REQUESTS_MAX: Final = 500
+"""Requests that are worked on or wait; one address may have as many as are free."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 100
 """Open at the same time: of 1,024 descriptors, which is what many systems give, others have most."""
@@ -80,8 +83,11 @@ BACKLOG: Final = 256
 REFUSED_AT_ONCE: Final = 4096
 """Connections that are hung up on before anything else is done: all that wait, on most systems."""
 
-PACE_BURST: Final = 100
+PACE_BURST: Final = 40
 """Requests of any sort that an address may make at once; those after them wait for their turn."""
+
+PACE_COUNTED_S: Final = 0.1
+"""How often it is counted how many addresses wait for theirs, and share the time."""
 
 PACE_DELAY_S_MAX: Final = 5.0
 """So long at most; a connection that would wait for longer is ended."""
@@ -92,13 +98,12 @@ PACE_COST: Final = 10.0
 READ_BYTES: Final = 16_384
 """Read at a time of one connection; others come in between."""
 
-PIECES_AT_ONCE: Final = 20
 PIECE_BYTES: Final = 4096
-PIECE_REST_S: Final = 1.0
-"""After so many pieces of one request, each that is smaller than that is followed by a rest."""
+PIECE_REQUESTS: Final = 0.25
+"""A smaller piece of a request counts as so much of one: who waits for it is woken each time."""
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A connection that sends no whole head of a request for so long is ended."""
+"""A connection that sends no whole head of a request for so long, or reads nothing of its answer, is ended."""
 
 BODY_TIMEOUT_S: Final = 30.0
 """The body of a request has to be there whole by then; that of a load by `LOAD_TIMEOUT_S`."""
@@ -114,7 +119,7 @@ PEOPLE_COUNTED_MAX: Final = 10_000
 """People whose rate is remembered; the one longest away is dropped first."""
 
 TURNS_MAX: Final = 200
-"""Answers that are being made at the same time."""
+"""Answers that are being made; for one address as many as are free."""
 
 CONFLICT_TRIES: Final = 20
 """How often a write is tried again because another client wrote in between."""

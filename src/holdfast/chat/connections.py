@@ -28,15 +28,29 @@ _UNANSWERED: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class Pace:
-    """When the next request of an address has its turn: some at once, then so many a second."""
+    """When the next request of an address has its turn: some at once, then so many a second.
+
+    Those who ask for more share what one of them alone would get, so that many addresses take no
+    more of the process than one.
+    """
 
     def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
         self._ends: OrderedDict[str, float] = OrderedDict()
+        self._sharing, self._counted_s = 0, 0.0
 
     def delay_s(self, address: str) -> float:
         """Count one, and say how long it has to wait; `PACE_DELAY_S_MAX` at most."""
-        return self.spent(address, 1 / self._per_s)
+        return self.spent(address, self._cost_s(address))
+
+    def _cost_s(self, address: str) -> float:
+        """What one more request counts: if it has to wait, as many times as addresses wait."""
+        first_s = self._clock() + self._ahead_s
+        if first_s - self._counted_s >= bounds.PACE_COUNTED_S:
+            self._sharing = sum(end_s > first_s for end_s in self._ends.values())
+            self._counted_s = first_s
+        waits = self._ends.get(address, 0.0) > first_s
+        return max(1, self._sharing if waits else 1) / self._per_s
 
     def spent(self, address: str, cost_s: float = 0.0) -> float:
         """Count what was done for an address as so much of its time; the same answer."""
@@ -48,10 +62,14 @@ class Pace:
             self._ends.popitem(last=False)
         return max(0.0, self._ends[address] - now_s - self._ahead_s)
 
+    def read(self, address: str, took_s: float, requests: float) -> float:
+        """Count what was read for an address, as time and as a part of a request."""
+        return self.spent(address, took_s + requests / self._per_s)
+
     def is_full(self, address: str) -> bool:
         """Whether one more would have to wait for longer than anybody should."""
         left_s = self._ends.get(address, 0.0) - self._clock() - self._ahead_s
-        return left_s + 1 / self._per_s > bounds.PACE_DELAY_S_MAX
+        return left_s + self._cost_s(address) > bounds.PACE_DELAY_S_MAX
 
     @property
     def _ahead_s(self) -> float:
@@ -153,9 +171,7 @@ class Connection(H11Protocol):
 
     address = ""
     looks: asyncio.TimerHandle | None = None
-    seen: Any = None
-    pieces = 0
-    piece_of: Any = None
+    seen: tuple[Any, int] | None = (None, 0)
     unread = b""
     flow: Flow
 
@@ -189,15 +205,11 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A request in very many pieces is read more slowly: each costs as much as a large one."""
+        """Keep it until its address has time left."""
         self.unread += data
         if self.flow.rests:
             return
         delay_s = self._read_some()
-        self.pieces = self.pieces + 1 if self.piece_of is self.cycle else 0
-        self.piece_of = self.cycle
-        if self.pieces > bounds.PIECES_AT_ONCE and len(data) < bounds.PIECE_BYTES:
-            delay_s = max(delay_s, bounds.PIECE_REST_S)
         if delay_s or self.unread:
             self._rest(delay_s)
 
@@ -214,7 +226,8 @@ class Connection(H11Protocol):
         took_s = time.thread_time() - begun_s
         if self.addresses is None:
             return 0.0
-        return self.addresses.pace.spent(self.address, took_s * bounds.PACE_COST)
+        pieces = bounds.PIECE_REQUESTS if len(some) < bounds.PIECE_BYTES else 0.0
+        return self.addresses.pace.read(self.address, took_s * bounds.PACE_COST, pieces)
 
     def send_400_response(self, msg: str) -> None:
         """Nonsense after an answer has begun gets no other one, and no answer comes after this one."""
@@ -230,6 +243,8 @@ class Connection(H11Protocol):
         """The next request on this connection, which may be here already, waits for its turn."""
         delay_s = 0.0 if self.addresses is None else self.addresses.pace.delay_s(self.address)
         if delay_s:
+            # An answer may come before the end of its body; uvicorn takes what follows that at once.
+            self._rest(delay_s)
             self.loop.call_later(delay_s, super().on_response_complete)
         else:
             super().on_response_complete()
@@ -251,13 +266,22 @@ class Connection(H11Protocol):
         self.looks = self.loop.call_later(bounds.REQUEST_TIMEOUT_S, self._look)
 
     def _look(self) -> None:
-        """End it where no request has come since the last look, and none is being answered."""
+        """End it where the client has neither asked nor read anything since the last look.
+
+        While its answer is made it has nothing to do.
+        """
+        unsent = self.transport.get_write_buffer_size()
         waits = self.cycle is None or self.cycle.response_complete
-        if waits and self.cycle is self.seen:
+        if (unsent or waits) and (self.cycle, unsent) == self.seen:
             self.transport.abort()
             return
-        self.seen = self.cycle
+        self.seen = (self.cycle, unsent)
         self._look_later()
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self.seen = None
+        super().resume_writing()
 
 
 def bounded(addresses: Addresses | None) -> type[asyncio.Protocol]:

@@ -121,12 +121,13 @@ class Model:
     async def _prompt(self, asked: Asked) -> tuple[list[dict[str, Any]], Looked]:
         session = asked.person.session(asked.conversation)
         try:
-            context = await asked.store.context(
-                session,
-                asked.text[: bounds.QUERY_CHARS_MAX],
-                tokens=bounds.CONTEXT_TOKENS,
-                scope=asked.person.memories,
-            )
+            async with asked.place():
+                context = await asked.store.context(
+                    session,
+                    asked.text[: bounds.QUERY_CHARS_MAX],
+                    tokens=bounds.CONTEXT_TOKENS,
+                    scope=asked.person.memories,
+                )
         except HoldfastError as error:  # without long-term memory there still is the conversation
             page = await asked.store.history(session, limit=bounds.RECALLED, before=asked.seq + 1)
             turns = [one for one in page if one.role in {"user", "assistant"} and one.content]
@@ -209,7 +210,8 @@ async def _carry_out(asked: Asked, call: dict[str, Any]) -> tuple[Message, Looke
     try:
         given = json.loads(call["function"]["arguments"] or "{}")
         if name == "recall":
-            seen = await look(asked, str(given["query"]))
+            async with asked.place():
+                seen = await look(asked, str(given["query"]))
             text = found_text(seen)
         elif name == "remember":
             text = await _remember(asked, str(given["text"]))

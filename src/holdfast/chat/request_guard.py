@@ -8,8 +8,9 @@ import json
 import logging
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from holdfast.chat import bounds
+from holdfast.chat.places import Places, counted, is_full
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -54,9 +56,12 @@ class Guard:
     a page on any site could point a name of its own at this machine and read the answers.
     """
 
-    def __init__(self, app: App, *, hosts: frozenset[str] | None) -> None:
+    def __init__(self, app: App, *, hosts: frozenset[str] | None, limits: Limits) -> None:
         self._app = app
         self._hosts = hosts
+        self._limits = limits
+        self._places = Places(bounds.PLACES_PER_ADDRESS)
+        self._requests: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -82,15 +87,41 @@ class Guard:
             await _answer(dressed, 413, f"a request may have {limit} bytes; nothing was read")
             return
         try:
-            await self._app(scope, _counted(receive, limit, within_s), dressed)
+            bounded = _bounded(receive, limit, within_s)
+            await self._in_place(scope, bounded, dressed, load=load)
         except ClientDisconnect:
             return  # there is nobody to answer, and nothing was done
+        except HTTPException as error:
+            await _answer(dressed, error.status_code, error.detail, error.headers)
         except Exception:
             # Here, because what is outside of this would answer without these headers.
             log.exception("a request failed")
             if dressed.begun:
                 raise
             await _answer(dressed, 500, "this service has a defect; its log has the reason")
+
+    async def _in_place(
+        self, scope: Scope, receive: Receive, dressed: _Dressed, *, load: bool
+    ) -> None:
+        """Once its body is whole, and others of its address are done.
+
+        A file that is loaded may come for minutes, so its place is given back before it is read:
+        of each address one is loaded at a time.
+        """
+        address = address_of(scope)
+        if is_full(self._requests, address, bounds.REQUESTS_MAX):
+            words = "too many of your address wait already; nothing was done. Try again"
+            raise HTTPException(429, words, {"Retry-After": "1"})
+        if scope["method"] not in SAFE:  # here, where a refusal costs little
+            self._limits.write_from(address)
+        async with AsyncExitStack() as held:
+            held.enter_context(counted(self._requests, address))
+            given = _after(held.aclose, receive) if load else await _whole(receive)
+            # The page, and whether the service lives, can be seen while a store is waited for.
+            work = address if scope["path"].startswith("/api/") else (address, "page")
+            await held.enter_async_context(self._places.held(work))
+            dressed.before_stream = held.aclose
+            await self._app(scope, given, dressed)
 
     def _refused(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
@@ -127,12 +158,12 @@ def _digits(text: str | None) -> str:
     return text if text is not None and text.isascii() and text.isdigit() else "0"
 
 
-def _counted(receive: Receive, limit: int, within_s: float) -> Receive:
+def _bounded(receive: Receive, limit: int, within_s: float) -> Receive:
     """The same body, refused where it grows beyond the limit or is not whole in time."""
     taken, whole = 0, False
     end_s = time.monotonic() + within_s
 
-    async def counted() -> MutableMapping[str, Any]:
+    async def bounded() -> MutableMapping[str, Any]:
         nonlocal taken, whole
         try:
             # After the body comes only the news that the client has gone, and no bound is on that.
@@ -147,11 +178,39 @@ def _counted(receive: Receive, limit: int, within_s: float) -> Receive:
             raise HTTPException(413, f"a request may have {limit} bytes; nothing was done")
         return message
 
-    return counted
+    return bounded
+
+
+async def _whole(receive: Receive) -> Receive:
+    """The same request when all of its body is here."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    given = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+    async def whole() -> MutableMapping[str, Any]:
+        return given.pop() if given else await receive()
+
+    return whole
+
+
+def _after(done: Callable[[], Awaitable[None]], receive: Receive) -> Receive:
+    async def after() -> MutableMapping[str, Any]:
+        await done()
+        return await receive()
+
+    return after
 
 
 class _Dressed:
     """Sends an answer with the headers that every answer has."""
+
+    before_stream: Callable[[], Awaitable[None]] | None = None
+    """Called when events are to be sent: those are waited for, which is no work."""
 
     def __init__(self, send: Send, *, fresh: bool) -> None:
         self._send = send
@@ -161,7 +220,10 @@ class _Dressed:
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            own = {name for name, _ in message.get("headers", [])}
+            own = dict(message.get("headers", []))
+            is_stream = own.get(b"content-type", b"").startswith(b"text/event-stream")
+            if is_stream and self.before_stream is not None:
+                await self.before_stream()
             more = dict(HEADERS)
             more[b"cache-control"] = b"no-store" if self._fresh else b"no-cache"
             message["headers"] = [
@@ -171,9 +233,12 @@ class _Dressed:
         await self._send(message)
 
 
-async def _answer(send: Send, status: int, words: str) -> None:
+async def _answer(
+    send: Send, status: int, words: str, more: Mapping[str, str] | None = None
+) -> None:
     body = json.dumps({"error": "Refused", "outcome": "not done", "message": words}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(name.lower().encode(), value.encode()) for name, value in (more or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -208,25 +273,22 @@ class Rate:
 
 
 class Limits:
-    """How much one person may write, one address may do, and how often a token may be guessed."""
+    """How much one person and one address may write, and how often a token may be guessed."""
 
     def __init__(self, per_s: float) -> None:
         burst = max(bounds.RATE_BURST, int(per_s))
         share = bounds.PEOPLE_PER_ADDRESS
         self._people = Rate(per_s, burst)
         self._addresses = Rate(per_s * share, burst * share)
-        asked = share * bounds.READS_PER_WRITE
-        self._requests = Rate(per_s * asked, burst * asked)
         self._guesses = Rate(bounds.SIGN_IN_PER_S, bounds.SIGN_IN_BURST)
 
-    def request(self, address: str) -> None:
-        """Count any request; 429 where there are too many."""
-        _pass(self._requests.wait_s(address))
-
-    def write(self, person: str, address: str) -> None:
-        """Count one that writes. Any 43 characters are a person, so the address counts too."""
-        _pass(self._addresses.wait_s(address))
+    def write(self, person: str) -> None:
+        """Count one that writes."""
         _pass(self._people.wait_s(person))
+
+    def write_from(self, address: str) -> None:
+        """Any 43 characters are a person, so the address counts too."""
+        _pass(self._addresses.wait_s(address))
 
     def guess(self, address: str) -> None:
         """Count a token that is about to be looked at; give it back by `right`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -21,7 +22,6 @@ from holdfast.chat.answers import (
     Answerer,
     Asked,
     Delta,
-    Locks,
     Looked,
     Made,
     is_remembered,
@@ -31,6 +31,7 @@ from holdfast.chat.begun import Begun
 from holdfast.chat.noticing import memories_in
 from holdfast.chat.people import Person
 from holdfast.chat.person_memories import Memory, memory_of, remember
+from holdfast.chat.places import Places, counted, is_full
 from holdfast.contract import AsyncStore
 from holdfast.errors import Conflict, EngineUnreachable, HoldfastError
 from holdfast.model import Ack, Hit, Message
@@ -104,26 +105,33 @@ class Turns:
 
     def __init__(self, answerer: Answerer) -> None:
         self.answerer = answerer
+        self._addresses = Places(1)
         self._running: dict[tuple[str, str, str], Running] = {}
-        self._tasks: dict[asyncio.Task[None], str] = {}
-        self._locks = Locks()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: Counter[str] = Counter()
+        self._people = Places(1)
 
     def alone(self, person: Person) -> AbstractAsyncContextManager[None]:
         """Nobody else writes memories of this person meanwhile, so none outlives a forget."""
-        return self._locks.held(person.id)
+        return self._people.held(person.id)
+
+    @asynccontextmanager
+    async def _alone(self, person: Person, address: str) -> AsyncIterator[None]:
+        async with self.alone(person), self._addresses.held(address):
+            yield
 
     async def save(self, store: AsyncStore, person: Person, sent: Sent) -> Saved:
         """Return when message and memories are as durable as the store requires."""
         session = person.session(sent.conversation)
-        if len(self._tasks) >= bounds.TURNS_MAX:
+        if is_full(self._turns, sent.address, bounds.TURNS_MAX):
             raise EngineUnreachable(
-                f"{bounds.TURNS_MAX} answers are being made already; nothing was saved. Try again"
+                f"{self._turns.total()} answers are being made already, as many for your address as "
+                "it may have; nothing was saved. Try again"
             )
-        if list(self._tasks.values()).count(sent.address) >= bounds.TURNS_PER_ADDRESS_MAX:
-            raise EngineUnreachable(
-                f"{bounds.TURNS_PER_ADDRESS_MAX} answers are being made for your address already; "
-                "nothing was saved. Try again"
-            )
+        with counted(self._turns, sent.address):
+            return await self._save(store, person, sent, session)
+
+    async def _save(self, store: AsyncStore, person: Person, sent: Sent, session: str) -> Saved:
         message = Message("user", sent.text, extra={"key": sent.key})
         async with self.alone(person):
             ack = await store.append(session, message, key=sent.key)
@@ -140,15 +148,21 @@ class Turns:
         return (person.id, conversation, key) in self._running
 
     def answered(self, store: AsyncStore, person: Person, sent: Sent, saved: Saved) -> Running:
-        """The answer as it is made. It is made to its end even when nobody listens any more."""
+        """The answer as it is made. It is made to its end even when nobody listens any more.
+
+        Call it right after `save`: until then nobody counts it.
+        """
         name = (person.id, sent.conversation, sent.key)
         running = self._running.get(name)
         if running is None:
             running = self._running[name] = Running()
             task = asyncio.create_task(self._run(running, store, person, sent, saved))
-            self._tasks[task] = sent.address
-            task.add_done_callback(self._tasks.pop)
-            task.add_done_callback(lambda _: self._running.pop(name, None))
+            self._tasks.add(task)
+            counting = ExitStack()
+            counting.enter_context(counted(self._turns, sent.address))
+            counting.callback(self._running.pop, name)
+            counting.callback(self._tasks.discard, task)
+            task.add_done_callback(lambda _: counting.close())
         return running
 
     async def _run(
@@ -181,10 +195,9 @@ class Turns:
         zone = timezone(timedelta(minutes=sent.utc_offset_minutes))
         now = datetime.now(UTC).astimezone(zone)
         seq = saved.ack.first
-        alone = partial(self.alone, person)
-        asked = Asked(
-            store, person, sent.conversation, sent.text, sent.key, seq, now, alone, sent.address
-        )
+        place = partial(self._addresses.held, sent.address)
+        alone = partial(self._alone, person, sent.address)
+        asked = Asked(store, person, sent.conversation, sent.text, sent.key, seq, now, place, alone)
         recalled: set[int] = set()
         async with Begun(asked, lambda: _check_remembered(asked, recalled)) as begun:
             async for piece in self.answerer.answer(asked):
