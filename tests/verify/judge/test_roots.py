@@ -569,8 +569,8 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         ],
         Header("hand"),
     ),
-    "of two that a forget took only the one comes back that was retried since": (
-        "exactly-once",
+    "a late retry brings back what a forget took, because its key went with the session": (
+        "forgotten",
         [
             append(1, 1, 2, "a", key="k"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"),
             forget(4, 7, 8), append(5, 9, 10, "a", key="k"), read(6, 11, 12, "a"),
