@@ -736,6 +736,16 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         [append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b", "b", limit=2)],
         Header("hand"),
     ),
+    "an old copy is written over it, and then one that has it": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 5, "m"), append(3, 4, 9, "w", process=2),
+            read(4, 6, 8, "a", "m"), append(5, 7, 14, "x", process=3), read(6, 12, 13, "a", "w"),
+            append(7, 15, 16, "y"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "a", "m", "x", "y") for n in range(9)),
+        ],
+        Header("hand"),
+    ),
     "a store that keeps the last few cut off one too many, and then a forget": (
         "durable",
         [
