@@ -98,6 +98,7 @@ def test_a_store_with_one_defect_is_accused_of_that_and_of_nothing_else(
         ("KeyForEachMessage", 32, 8), ("WrongSession", 16, 8), ("Unsorted", 13, 12),
         ("ForgetsNothing", 17, 12), ("WrittenBehind", 2, 16), ("LimitBeforeFilter", 7, 24),
         ("SkipsTheNewest", 23, 24), ("SortedByClock", 59, 14), ("OldestN", 2, 14),
+        ("Replica", 248, 24), ("IgnoresKeys", 3287, 16), ("OneRowForAll", 7, 8),
     ],
 )  # fmt: skip
 def test_a_short_session_that_one_clause_of_a_rule_decides_is_accused_of_its_defect(
