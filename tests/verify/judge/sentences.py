@@ -368,14 +368,6 @@ class _Look:
         row = self.row(read)
         return bool(row) and all(self._began_ns(m) > self._began_ns(message) for m in row)
 
-    def retried(self, count: str, forget: str) -> bool:
-        session = self.history.sessions[self.anomaly.session]
-        tries = [
-            o for o in session.appends if o.status != "fail" and self.anomaly.message in o.ids()
-        ]
-        began = self.op(forget, "forget").invoked_ns
-        return len(tries) == int(count) > 1 and any(o.completed_ns >= began for o in tries)
-
     def lacks(self, read: str, message: str) -> bool:
         return message not in self.row(read)
 
@@ -502,11 +494,6 @@ _CLAUSES: tuple[tuple[str, str, Callable[..., bool]], ...] = (
         "resurrected",
         rf"^forget (\d+) began after (?:{_M} was {_S}|a fault ended append (\d+) of {_M}) and ended before read (\d+) began, which shows it again",
         _Look.resurrected,
-    ),
-    (
-        "retried",
-        r", and not all of its (\d+) attempts had ended when forget (\d+) began$",
-        _Look.retried,
     ),
     (
         "gone again",

@@ -382,6 +382,20 @@ class ForgetsNothing(Store):
         return (yield from super().forget(session))
 
 
+class ForgetsTheKeys(Store):
+    """With the session it deletes the keys of its old requests: a late retry is new then."""
+
+    promise = "forgotten"
+    forgets = 1.0
+
+    def forget(self, session: str) -> Call:
+        yield
+        self.rows[session] = []
+        self.keys.clear()
+        yield
+        return []
+
+
 class OldestN(Store):
     promise = "snapshot"
     limits = 1.0
@@ -455,7 +469,7 @@ class WrongSession(Store):
 BROKEN: tuple[type[Store], ...] = (
     OneByOne, KeyForEachMessage, Buffered, LostUpdate, Drops, Capped, Cached, Replica, WrittenBehind,
     SortedByClock, SortedByClockSeenLater, Unsorted, IgnoresKeys, SendsTwice, ForgetsAPage,
-    ForgetsTheCopyOnly, ForgetsWhatItFound, ForgetsNothing, OldestN,
+    ForgetsTheCopyOnly, ForgetsWhatItFound, ForgetsNothing, ForgetsTheKeys, OldestN,
     SkipsTheNewest, OneTooMany, LimitBeforeFilter, ReadsAPrefix, OneRowForAll, WrongSession,
 )  # fmt: skip
 

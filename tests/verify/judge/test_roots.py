@@ -98,6 +98,7 @@ def test_a_store_with_one_defect_is_accused_of_that_and_of_nothing_else(
         ("KeyForEachMessage", 32, 8), ("WrongSession", 16, 8), ("Unsorted", 13, 12),
         ("ForgetsNothing", 17, 12), ("WrittenBehind", 2, 16), ("LimitBeforeFilter", 7, 24),
         ("SkipsTheNewest", 23, 24), ("SortedByClock", 59, 14), ("OldestN", 2, 14),
+        ("Replica", 248, 24), ("IgnoresKeys", 3287, 16), ("OneRowForAll", 7, 8),
     ],
 )  # fmt: skip
 def test_a_short_session_that_one_clause_of_a_rule_decides_is_accused_of_its_defect(
@@ -569,8 +570,8 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
         ],
         Header("hand"),
     ),
-    "of two that a forget took only the one comes back that was retried since": (
-        "exactly-once",
+    "a late retry brings back what a forget took, because its key went with the session": (
+        "forgotten",
         [
             append(1, 1, 2, "a", key="k"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b"),
             forget(4, 7, 8), append(5, 9, 10, "a", key="k"), read(6, 11, 12, "a"),
@@ -734,6 +735,16 @@ ONE_DEFECT: dict[str, tuple[str, list[Op], Header]] = {
     "a message twice makes what a limit allows too long": (
         "exactly-once",
         [append(1, 1, 2, "a"), append(2, 3, 4, "b"), read(3, 5, 6, "a", "b", "b", limit=2)],
+        Header("hand"),
+    ),
+    "an old copy is written over it, and then one that has it": (
+        "durable",
+        [
+            append(1, 1, 2, "a"), append(2, 3, 5, "m"), append(3, 4, 9, "w", process=2),
+            read(4, 6, 8, "a", "m"), append(5, 7, 14, "x", process=3), read(6, 12, 13, "a", "w"),
+            append(7, 15, 16, "y"),
+            *(read(20 + n, 20 + 2 * n, 21 + 2 * n, "a", "m", "x", "y") for n in range(9)),
+        ],
         Header("hand"),
     ),
     "a store that keeps the last few cut off one too many, and then a forget": (

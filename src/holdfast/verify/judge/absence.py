@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -42,6 +42,9 @@ class _Missing:
     asked_all: bool = False
     """Whether one of the reads that lack it had no limit."""
 
+    swapped: bool = False
+    """Whether the read shows what was written over it, and is gone when it is there again: old copies come back."""
+
     also: frozenset[str] = frozenset()
     spare: tuple[int, ...] = ()
     lean: str = ""
@@ -66,13 +69,14 @@ def check_absence(facts: Facts, found: Findings) -> None:
             if read.limit is None:
                 asked_all.add(append)
             holes = holes or _is_hole(facts, append, read)
-    windows = facts.wrong_windows(lacking)
+    windows, gone = facts.wrong_windows(lacking), _gone(facts, lacked_by)
     reported: set[object] = set()
     for read, absent in lacking.items():
         lean = "snapshot" if read in windows else ""
         newest = facts.newest(read)
+        over = [other for other in facts.rows[read] if other in gone][:LOOKS_MAX] if absent else []
         for append in absent:
-            kind = (append, lean, *_kind(facts, append, read, newest))
+            kind = (append, lean, bool(over), *_kind(facts, append, read, newest))
             # Of one kind the first is kept: a long session has as many as messages times reads.
             if kind not in reported:
                 reported.add(kind)
@@ -80,9 +84,27 @@ def check_absence(facts: Facts, found: Findings) -> None:
                 if missing is not None:
                     missing = replace(
                         missing, lacked_by=lacked_by[append], together=len(absent), holes=holes,
-                        asked_all=append in asked_all,
+                        asked_all=append in asked_all, swapped=_is_swapped(facts, append, over),
                     )  # fmt: skip
                     _report(facts, missing, found, lean)
+
+
+def _gone(facts: Facts, lacked_by: Mapping[Append, list[Read]]) -> set[Append]:
+    """What no forget took and is in no read any more since one lacked it that is not late: it shows what is newer."""
+    last = ((append, reads[-1]) for append, reads in lacked_by.items())
+    return {
+        append
+        for append, read in last
+        if facts.shown_after(append, read.inv) is None
+        and not facts.forget_between(append.inv, read.comp)
+        and (newest := facts.newest(read)) is not None
+        and facts.known_ns[append] < newest.inv
+    }
+
+
+def _is_swapped(facts: Facts, append: Append, over: list[Append]) -> bool:
+    shown = set(facts.shown_by.get(append, ()))
+    return bool(shown) and any(shown.isdisjoint(facts.shown_by[other]) for other in over)
 
 
 def _is_hole(facts: Facts, append: Append, read: Read) -> bool:
@@ -138,7 +160,8 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     if again is not None and again.inv <= read.comp and not _may_be_late(facts, missing):
         again = None  # only a read beside it shows it: it was lost just then
     also = _also(facts, missing)
-    if again is None or again.inv <= read.comp or _never_stayed(facts, missing):
+    swapped = missing.swapped  # an old copy was written over it
+    if again is None or again.inv <= read.comp or swapped or _never_stayed(facts, missing):
         also |= {"durable"}  # gone
     elif _written_late(facts, missing.append, missing.beyond, read.inv):
         also |= WRITTEN_LATE

@@ -33,11 +33,6 @@ class Append:
         """When its writer knew; never for one that nobody acknowledged."""
         return self.comp if self.acked else NEVER_NS
 
-    @property
-    def retried(self) -> str:
-        """What can be said of it in words where it was `retried_after` a time."""
-        return f"not all of its {len(self.tries)} attempts had ended"
-
     def retried_after(self, time_ns: int) -> bool:
         """Whether another attempt may have written it once more after that time."""
         return len(self.tries) > 1 and any(end >= time_ns for _, end in self.tries)

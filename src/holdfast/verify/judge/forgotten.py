@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -94,7 +94,7 @@ def _report(
 ) -> None:
     read = case.reads[at]
     back = {m: known for m, known in back.items() if not found.has("resurrected", m)}
-    newest, shown = max(case.writer[message].inv for message in read.ids), set(read.ids)
+    newest = max(case.writer[message].inv for message in read.ids)
     following = [(other, set(other.ids)) for other in _following(case, at)]
     for message, (known, forget) in back.items():
         because = (
@@ -106,13 +106,6 @@ def _report(
         witness = (known.number, forget.number or 0, read.number)
         # The write came after its ack, or the forget; or the read is of before the forget.
         also = {"durable"} if newest > forget.comp else {"durable", "fresh"}
-        if append.retried_after(forget.inv) and _took_others(case, forget, read, shown):
-            again = f"{because}, and {append.retried} when forget {forget.number} began"
-            found.add(
-                "duplicate", message, witness, again,
-                spare=(append.number,), also={*also, "forgotten"}, lean="exactly-once",
-                read=read.number,
-            )  # fmt: skip
         if append.retried_after(forget.inv):
             also.add("exactly-once")
         gone = next((other.number for other, ids in following if message not in ids), None)
@@ -129,15 +122,6 @@ def _report(
             "resurrected", message, (*witness, *([known.shown.number] * seen)), because,
             spare=(append.number,), also=also, lean=lean, read=read.number,
         )  # fmt: skip
-
-
-def _took_others(case: Case, forget: Forget, read: Read, shown: set[str]) -> bool:
-    """Whether the forget took what stood beside it: then not the forget failed, but the retry."""
-    end = bisect_left(case.acked, forget.inv, key=lambda append: append.comp)
-    return not read.cut and any(
-        not case.spans.meet(append.inv, forget.inv - 1) and append.ids[-1] not in shown
-        for append in case.acked[max(0, end - _LOOKS_MAX) : end]
-    )
 
 
 def _following(case: Case, at: int) -> Iterable[Read]:

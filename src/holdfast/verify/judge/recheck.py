@@ -137,8 +137,7 @@ class Recheck:
         reads = [o for o in witness if o.f == "history" and o.status == "ok"]
         times = [len(self._places_in(o, True).get(anomaly.message, ())) for o in reads]
         if anomaly.name in ("duplicate", "doubled"):
-            retried = len(self._writers[anomaly.message][0].tries) > 1
-            return any(count > 1 or (count and retried) for count in times)
+            return any(count > 1 for count in times)
         if anomaly.name in _SHOWN:
             return any(times)
         return anomaly.name not in _ABSENT or 0 in times
