@@ -43,10 +43,10 @@ class Part:
 class ReadPart:
     """A part as it was read. From the third time on its value is a copy, which is faster."""
 
-    __slots__ = ("_kept", "data", "kind")
+    __slots__ = ("_kept", "data", "digest", "kind")
 
     def __init__(self, kind: str, data: bytes) -> None:
-        self.kind, self.data = kind, data
+        self.kind, self.data, self.digest = kind, data, digest_of(kind, data)
         self._kept: tuple[Any, bool, Any] = (None, False, None)
 
     def value(self, serde: Any) -> Any:
@@ -81,8 +81,8 @@ def copied(value: Any) -> Any:
         return [copied(one) for one in value]
     if kind is dict:
         return {copied(name): copied(one) for name, one in value.items()}
-    if not hasattr(kind, "__pydantic_fields__"):
-        raise TypeError(kind)
+    if not hasattr(kind, "__pydantic_fields__") or getattr(value, "__pydantic_private__", None):
+        raise TypeError(kind)  # what is private to it is not serialized, and may be shared
     made = copy.copy(value)
     for name, one in vars(made).items():
         if type(one) not in _PLAIN:

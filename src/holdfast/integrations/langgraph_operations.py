@@ -346,13 +346,13 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     ) -> Steps[Tuples]:
         """These checkpoints with their writes and the values of all channels, or of these."""
         bodies = yield from self._bodies(name, catalog, entries)
-        wanted, writes = set[int](), dict[int, Numbers]()
+        wanted, writes = set[tuple[int, str]](), dict[int, Numbers]()
         for entry, body in bodies:
             early = {entry.seq - distance for distance in body.early or ()}
             writes[entry.seq] = sorted(early.union(catalog.writes.get(entry.place, ())))
             if body.values is not None and channels is not None:
                 body.values = {one: body.values[one] for one in channels & body.values.keys()}
-            wanted.update(entry.seq - ref[0] for ref in body.refs())
+            wanted.update((entry.seq - distance, digest) for distance, digest in body.refs())
         parts = yield from self._threads.parts(name, catalog, wanted)
         found = yield from picked(name, itertools.chain.from_iterable(writes.values()))
         return [
