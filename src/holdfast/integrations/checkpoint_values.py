@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import functools
 import hashlib
 import zlib
@@ -80,15 +79,19 @@ def copied(value: Any) -> Any:
     if kind is list:
         return [copied(one) for one in value]
     if kind is dict:
-        return {copied(name): copied(one) for name, one in value.items()}
-    if not hasattr(kind, "__pydantic_fields__") or getattr(value, "__pydantic_private__", None):
-        raise TypeError(kind)  # what is private to it is not serialized, and may be shared
-    made = copy.copy(value)
-    for name, one in vars(made).items():
-        if type(one) not in _PLAIN:
-            vars(made)[name] = copied(one)
-    if getattr(made, "__pydantic_extra__", None):
-        object.__setattr__(made, "__pydantic_extra__", copied(made.__pydantic_extra__))
+        return {
+            name if type(name) is str else copied(name): (
+                one if type(one) in _PLAIN else copied(one)
+            )
+            for name, one in value.items()
+        }
+    if getattr(value, "__pydantic_private__", kind) is not None:
+        raise TypeError(kind)  # no model of pydantic, or one with more in it than is serialized
+    made = kind.__new__(kind)  # as pydantic's own copy does it, in a third of the time
+    object.__setattr__(made, "__dict__", copied(value.__dict__))
+    object.__setattr__(made, "__pydantic_extra__", copied(value.__pydantic_extra__))
+    object.__setattr__(made, "__pydantic_fields_set__", set(value.__pydantic_fields_set__))
+    object.__setattr__(made, "__pydantic_private__", None)
     return made
 
 

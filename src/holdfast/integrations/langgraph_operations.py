@@ -71,7 +71,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     _keep: int | None
 
     def _get(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-        name, ns, wanted = _thread(config), _ns(config), get_checkpoint_id(config)
+        name, ns, wanted = thread_of(config), _ns(config), get_checkpoint_id(config)
 
         def look(*, full: bool) -> Steps[tuple[Catalog, Entry | None]]:
             catalog = yield from self._threads.open(name, full=full)
@@ -96,7 +96,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Steps[Tuples]:
-        names = [_thread(config)] if config else (yield from framework_operations.names())
+        names = [thread_of(config)] if config else (yield from framework_operations.names())
         found: Tuples = []
         for name in names:
             most = None if limit is None else max(limit, 0) - len(found)
@@ -132,7 +132,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Steps[RunnableConfig]:
-        name, place = _thread(config), (_ns(config), checkpoint["id"])
+        name, place = thread_of(config), (_ns(config), checkpoint["id"])
         about: Any = get_checkpoint_metadata(config, metadata)
         kept = {
             "ns": place[0],
@@ -189,7 +189,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             "task_path": path,
             "writes": [[channel, self._pack(value)] for channel, value in writes],
         }
-        yield from self._threads.add_writes(_thread(config), record(WRITES, kept))
+        yield from self._threads.add_writes(thread_of(config), record(WRITES, kept))
 
     def _forget(self, name: str) -> Steps[None]:
         self._threads.drop(name)
@@ -269,7 +269,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     def _delta_history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Steps[Mapping[str, DeltaChannelHistory]]:
-        name, wanted = _thread(config), get_checkpoint_id(config)
+        name, wanted = thread_of(config), get_checkpoint_id(config)
 
         def steps() -> Steps[Mapping[str, DeltaChannelHistory]]:
             catalog = yield from self._threads.open(name)
@@ -403,7 +403,8 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         return self.serde.loads_typed(unpack(packed))
 
 
-def _thread(config: RunnableConfig) -> str:
+def thread_of(config: RunnableConfig) -> str:
+    """The id of the thread, which is the name of its session."""
     return str(config["configurable"]["thread_id"])
 
 
