@@ -73,7 +73,7 @@ _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
 
 def copied(value: Any) -> Any:
     """A copy that shares nothing that can change; `TypeError` for a class that is not known."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if kind is list:
