@@ -49,7 +49,6 @@ SURE_S: Final = 0.5
 """So long a thread is the one it was: a name is kept for a second at least when all of it is erased."""
 
 IN_TURN_S: Final = 0.2
-
 Make = Callable[[Catalog, Batch], Steps[None]]
 
 
@@ -73,16 +72,13 @@ class Threads:
 
     @contextmanager
     def in_turn(self, name: str) -> Iterator[None]:
-        """Let threads of this process write one after the other: at once, all but one begin again.
-
-        It saves work and no more, so nobody waits for long.
-        """
-        catalog = self.known(name)
-        is_held = catalog is not None and catalog.writing.acquire(timeout=IN_TURN_S)
+        """One thread of this process writes after the other, or all but one begin again."""
+        catalog = self.known(name) or Catalog()
+        is_held = catalog.writing.acquire(timeout=IN_TURN_S)  # it saves work, no more
         try:
             yield
         finally:
-            if catalog is not None and is_held:
+            if is_held:
                 catalog.writing.release()
 
     def drop(self, name: str) -> None:
@@ -240,8 +236,7 @@ class Threads:
             try:
                 if catalog is not None and not self._is_sure(catalog):
                     catalog = yield from self._refreshed(name, catalog)
-                # Only an append that expects the end that is known shows that the thread is not
-                # another one: it may have been erased since.
+                # What expects the end that is known shows that the thread was not erased since.
                 expect, sent_at = None if catalog is None else catalog.last, time.monotonic()
                 ack: Ack = yield functools.partial(_append, name, [message], expect)
             except Conflict:
@@ -251,9 +246,7 @@ class Threads:
             except HoldfastError as error:
                 raise error if unknown is None else unknown from error
             else:
-                if catalog is not None:
-                    self.written(name, ack, [message], sent_at)
-                return
+                return None if catalog is None else self.written(name, ack, [message], sent_at)
             catalog = None
         assert unknown is not None  # noqa: S101 - only what is unknown is tried again
         raise unknown

@@ -60,8 +60,7 @@ Tuples = list[CheckpointTuple]
 Parts = Mapping[int, ReadPart]
 Forms = dict[str, dict[str, Any]]
 Bodies = list[tuple[Entry, Body]]
-Numbers = list[int]
-# These have names because `list` means something else inside a saver.
+Numbers = list[int]  # they have names because `list` means something else inside a saver
 
 
 class SaverOperations(BaseCheckpointSaver[Any]):
@@ -404,7 +403,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
 
 
 def thread_of(config: RunnableConfig) -> str:
-    """The id of the thread, which is the name of its session."""
+    """It is the name of its session, too."""
     return str(config["configurable"]["thread_id"])
 
 
