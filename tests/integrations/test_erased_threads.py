@@ -110,3 +110,24 @@ def test_what_a_reader_does_to_a_value_no_other_reader_sees():
     message = AIMessage("hello", additional_kwargs={"seen": [1]})
     copied(message).additional_kwargs["seen"].append(2)
     assert message.additional_kwargs == {"seen": [1]}
+
+
+def test_a_thread_that_is_pruned_while_another_task_adds_a_namespace(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    saver, real, added = HoldfastSaver(store), store.messages, iter(("late",))
+
+    def put(name: str) -> None:
+        side: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": name}}
+        saver.put(side, {**empty_checkpoint(), "id": name}, {}, {})
+
+    def adding(*args: Any) -> Any:
+        for name in added:
+            put(name)
+        return real(*args)
+
+    for number in range(40):  # more than are read together
+        put(f"side-{number}")
+    monkeypatch.setattr(store, "messages", adding)
+    saver.prune(["t"])
+    assert len(list(saver.list({"configurable": {"thread_id": "t"}}))) == 41

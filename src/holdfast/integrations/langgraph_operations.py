@@ -221,7 +221,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             else:
 
                 def latest(catalog: Catalog, name: str = name) -> Steps[set[Place]]:
-                    return self._with_ancestors(name, catalog, catalog.latest.values())
+                    return self._with_ancestors(name, catalog, [*catalog.latest.values()])
 
                 yield from self._pruned(name, latest)
 
@@ -236,7 +236,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
 
         def newest(catalog: Catalog) -> Steps[set[Place]]:
             kept = {one.place for one in catalog.newest_first(None)[:count]} | catalog.pending()
-            kept |= {one.place for one in catalog.latest.values()}
+            kept |= {one.place for one in [*catalog.latest.values()]}
             return self._with_ancestors(name, catalog, [catalog.checkpoints[one] for one in kept])
 
         try:
