@@ -112,7 +112,7 @@ def test_what_a_reader_does_to_a_value_no_other_reader_sees():
     assert message.additional_kwargs == {"seen": [1]}
 
 
-def test_a_thread_that_is_pruned_while_another_task_adds_a_namespace(
+def test_what_another_task_puts_while_a_thread_is_pruned_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     saver, real, added = HoldfastSaver(store), store.messages, iter(("late",))

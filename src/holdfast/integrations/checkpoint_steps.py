@@ -256,13 +256,14 @@ class Threads:
         clash: Conflict | None = None
         for _ in range(TRIES):
             catalog = yield from self.open(name)
+            last = catalog.last  # a thread of this process may add to it meanwhile
             places = yield from choose(catalog)
             if len(places) == len(catalog.checkpoints):
                 return
             _check_whole(name, catalog.damaged)
             rest = yield from self._rest(name, catalog, places)
             try:
-                yield functools.partial(_rewrite, name, rest, catalog.last)
+                yield functools.partial(_rewrite, name, rest, last)
             except Conflict as error:
                 clash = error
                 continue
