@@ -113,13 +113,15 @@ def beside(saver: Any, url: str, sizes: Callable[[], dict[str, float]]) -> None:
         ways: dict[str, Callable[[], object]] = {
             name: functools.partial(turn, agent) for name, agent in agents.items()
         }
-        side_by_side(ways, rounds=SHORT - ROUNDS)
+        in_process = url.startswith("sqlite:")  # a server's time is not that of this process
+        side_by_side(ways, rounds=SHORT - 2 * ROUNDS)
         show(their_name, "a turn", side_by_side(ways, rounds=ROUNDS), at_most=1.0)
+        if in_process:
+            show(their_name, "a turn, of the processor", medians(ways), at_most=1.0)
         gets: dict[str, Callable[[], object]] = {
             name: functools.partial(one.get_tuple, THREAD) for name, one in savers.items()
         }
         gets["cold"] = lambda: HoldfastSaver(store).get_tuple(THREAD)
-        in_process = url.startswith("sqlite:")  # a server's time is not that of this process
         taken = medians(gets) if in_process else side_by_side(gets, rounds=ROUNDS)
         cold_s = taken.pop("cold")
         show(their_name, "get_tuple", taken, at_most=1.0)

@@ -67,7 +67,7 @@ def in_a_file(path: Path) -> str:
 @pytest.fixture(params=["mem0-postgres", "mem0-json"])
 def source(request: pytest.FixtureRequest, disk_path: Path) -> tuple[str, str]:
     if request.param == "mem0-json":
-        return request.param, in_a_file(disk_path / "memories.json")
+        return request.param, f"file://{in_a_file(disk_path / 'memories.json')}"
     return request.param, in_a_table(request.getfixturevalue("postgres_engine").url)
 
 

@@ -116,7 +116,7 @@ def test_a_file_of_an_earlier_llama_index_is_read(sqlite_engine: Any, url: str):
 def test_a_file_that_the_application_has_open_is_read_with_its_newest_messages(
     sqlite_engine: Any, url: str
 ):
-    path = Path(sqlite_engine.data_dir) / "agents.db"
+    path = Path(sqlite_engine.data_dir) / "agents #1.db"
     session = SQLiteSession("user-42", path)
     try:
         asyncio.run(session.add_items([{"role": "user", "content": "hello"}]))

@@ -117,7 +117,7 @@ class Theirs:
 @pytest.fixture(params=["langgraph-sqlite", "langgraph-postgres"])
 def theirs(request: pytest.FixtureRequest, disk_path: Path) -> Theirs:
     if request.param == "langgraph-sqlite":
-        return Theirs(request.param, f"sqlite:///{disk_path}/theirs.db")
+        return Theirs(request.param, f"sqlite:///{disk_path}/theirs #1.db")
     return Theirs(request.param, request.getfixturevalue("postgres_engine").url)
 
 
@@ -132,7 +132,7 @@ def test_threads_go_over_and_back_as_they_were_and_go_on(theirs: Theirs, url: st
     assert moved.complete
     with holdfast.connect(url, namespace=SPACE) as store:
         assert seen(HoldfastSaver(store)) == before
-    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back %41.db")
+    back = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/back %41 #2.db")
     assert migrate(url, back.url, to=back.kind, namespace=SPACE).verified == count
     with back.opened() as saver:
         assert seen(saver) == before
@@ -193,7 +193,7 @@ migrate(sys.argv[1], sys.argv[2], kind=sys.argv[3], namespace="agents")
 
 
 def test_what_a_store_cannot_hold_is_named_and_stops_nothing_else(disk_path: Path, url: str):
-    there = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/theirs.db")
+    there = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/theirs #1.db")
     large: Any = {**empty_checkpoint(), "id": "2" * 36}
     large["channel_values"] = {"raw": os.urandom(limits.MESSAGE_BYTES_MAX)}
     large["channel_versions"] = {"raw": f"{1:032}.1"}
@@ -229,7 +229,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_stops_nothing_else(theirs
 
 
 def test_a_migration_that_was_killed_goes_on_and_doubles_nothing(disk_path: Path, url: str):
-    theirs = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/theirs.db")
+    theirs = Theirs("langgraph-sqlite", f"sqlite:///{disk_path}/theirs #1.db")
     with theirs.opened() as saver:
         talk(saver, turns=2)
         before = seen(saver)

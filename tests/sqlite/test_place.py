@@ -115,10 +115,11 @@ def test_mode_rw_refuses_to_create(path: Path):
 @pytest.mark.parametrize(
     "url",
     ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/x.db", "sqlite:///x.db?mode=ro",
-     "sqlite:///x.db?cache=shared", "sqlite:///x.db?busy_timeout_s=never", "sqlite:///a%00b"],
+     "sqlite:///x.db?cache=shared", "sqlite:///x.db?busy_timeout_s=never", "sqlite:///a%00b",
+     "sqlite:///x#1.db"],
 )  # fmt: skip
 def test_a_url_that_names_no_file_or_an_unknown_setting_is_refused(url: str):
-    with pytest.raises(UsageError, match="sqlite|busy_timeout_s|path"):
+    with pytest.raises(UsageError, match="sqlite|busy_timeout_s|path|%23"):
         holdfast.connect(url)
     assert not Path("x.db").exists()
 

@@ -152,6 +152,7 @@ class Catalog:
         """The record of number `last`, by which a thread is known again."""
         self.seen_at = float("-inf")
         """When it was last known to be this thread, by the clock of this process."""
+        self.writing = threading.Lock()
         self._lock = threading.Lock()
 
     def advance(self, records: Iterable[Record], *, indexed: bool = True) -> bool:

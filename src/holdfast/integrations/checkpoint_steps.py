@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from holdfast import limits
@@ -48,6 +48,7 @@ CACHED_PARTS_BYTES_MAX: Final = 16 * 1024 * 1024
 SURE_S: Final = 0.5
 """So long a thread is the one it was: a name is kept for a second at least when all of it is erased."""
 
+IN_TURN_S: Final = 0.2
 Make = Callable[[Catalog, Batch], Steps[None]]
 
 
@@ -69,16 +70,29 @@ class Threads:
     def _is_sure(self, catalog: Catalog) -> bool:
         return time.monotonic() - catalog.seen_at < SURE_S
 
+    @contextmanager
+    def in_turn(self, name: str) -> Iterator[None]:
+        """One thread of this process writes after the other, or all but one begin again."""
+        catalog = self.known(name) or Catalog()
+        is_held = catalog.writing.acquire(timeout=IN_TURN_S)  # it saves work, no more
+        try:
+            yield
+        finally:
+            if is_held:
+                catalog.writing.release()
+
     def drop(self, name: str) -> None:
         """Begin again with the next call."""
         with self._lock:
             self._catalogs.pop(name, None)
 
-    def parts(self, name: str, catalog: Catalog, numbers: set[int]) -> Steps[dict[int, ReadPart]]:
-        """Parts of values, from memory or from the store."""
+    def parts(
+        self, name: str, catalog: Catalog, wanted: Collection[tuple[int, str]]
+    ) -> Steps[dict[int, ReadPart]]:
+        """Parts of values, by number and digest; from memory or from the store."""
         held = catalog.parts
-        found = {number: held[number] for number in numbers & held.keys()}
-        if lacking := numbers - found.keys():
+        found = {number: held[number] for number, _ in wanted if number in held}
+        if lacking := {number for number, _ in wanted} - found.keys():
             read = yield from picked(name, lacking)
             fresh = {
                 seq: ReadPart(*unpack(message.extra[FIELD]["part"]))
@@ -88,6 +102,8 @@ class Threads:
             with self._lock:
                 self._trim()
             found |= fresh
+        if any(found[number].digest != digest for number, digest in wanted):
+            raise Moved  # they are of another thread that has this name now
         return found
 
     def _keep(self, name: str, catalog: Catalog) -> None:
@@ -200,7 +216,7 @@ class Threads:
             raise unknown
         batch = Batch(0)
         alone(batch)
-        yield from framework_operations.add(name, batch.records, secrets.token_hex(16))
+        yield from framework_operations.add(name, batch.records, retention=None)
 
     def _put_done(
         self, name: str, catalog: Catalog, ack: Ack, records: Sequence[Message], sent_at: float
@@ -215,19 +231,23 @@ class Threads:
     def add_writes(self, name: str, message: Message) -> Steps[None]:
         """Append the writes of a task; twice is once, so a lost reply needs no key."""
         unknown: OutcomeUnknown | None = None
+        catalog = self.known(name)
         for _ in range(TRIES):
             try:
-                if (catalog := self.known(name)) is not None and not self._is_sure(catalog):
-                    yield from self._refreshed(name, catalog)
-                sent_at = time.monotonic()
-                ack: Ack = yield lambda store: store.append(name, message, retention=None)
+                if catalog is not None and not self._is_sure(catalog):
+                    catalog = yield from self._refreshed(name, catalog)
+                # What expects the end that is known shows that the thread was not erased since.
+                expect, sent_at = None if catalog is None else catalog.last, time.monotonic()
+                ack: Ack = yield functools.partial(_append, name, [message], expect)
+            except Conflict:
+                pass  # others wrote in between: that is read when it is needed
             except OutcomeUnknown as error:
                 unknown = error
             except HoldfastError as error:
                 raise error if unknown is None else unknown from error
             else:
-                self.written(name, ack, [message], sent_at)
-                return
+                return None if catalog is None else self.written(name, ack, [message], sent_at)
+            catalog = None
         assert unknown is not None  # noqa: S101 - only what is unknown is tried again
         raise unknown
 
@@ -236,13 +256,14 @@ class Threads:
         clash: Conflict | None = None
         for _ in range(TRIES):
             catalog = yield from self.open(name)
+            last = catalog.last  # a thread of this process may add to it meanwhile
             places = yield from choose(catalog)
             if len(places) == len(catalog.checkpoints):
                 return
             _check_whole(name, catalog.damaged)
             rest = yield from self._rest(name, catalog, places)
             try:
-                yield functools.partial(_rewrite, name, rest, catalog.last)
+                yield functools.partial(_rewrite, name, rest, last)
             except Conflict as error:
                 clash = error
                 continue
@@ -311,14 +332,14 @@ class Threads:
 def _staged(name: str, records: Sequence[Message]) -> Steps[int | None]:
     """Append them one after the other; the first number, None if others wrote in between."""
     first = 0
-    expect: dict[str, int] = {}
+    expect: int | None = None
     for group in _groups(records):
         try:
-            ack = yield from framework_operations.add(name, group, None, **expect)
+            ack = yield from framework_operations.add(name, group, expect=expect, retention=None)
         except Conflict:
             return None
         assert ack is not None  # noqa: S101 - no group is empty
-        first, expect = first or ack.first, {"expect": ack.last}
+        first, expect = first or ack.first, ack.last
     return first
 
 
@@ -421,7 +442,7 @@ def _pick(name: str, numbers: Sequence[int], store: Any) -> Any:
     return store.messages(name, numbers)
 
 
-def _append(name: str, records: Sequence[Message], expect: int, store: Any) -> Any:
+def _append(name: str, records: Sequence[Message], expect: int | None, store: Any) -> Any:
     return store.append(name, records, expect=expect, retention=None)
 
 

@@ -25,7 +25,7 @@ try:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from holdfast.integrations.langgraph_operations import SaverOperations
+    from holdfast.integrations.langgraph_operations import SaverOperations, thread_of
 except ImportError as error:
     raise ImportError(f"{error}. To have it: pip install 'holdfast[langgraph]'") from error
 
@@ -100,7 +100,8 @@ class HoldfastSaver(SaverOperations):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Append a checkpoint and what is new of its values; the config that names it."""
-        return self._runner.run(self._put(config, checkpoint, metadata, new_versions))
+        with self._threads.in_turn(thread_of(config)):
+            return self._runner.run(self._put(config, checkpoint, metadata, new_versions))
 
     async def aput(
         self,
@@ -120,7 +121,8 @@ class HoldfastSaver(SaverOperations):
         task_path: str = "",
     ) -> None:
         """Append the writes of a task, to be applied when its step is complete."""
-        self._runner.run(self._put_writes(config, writes, task_id, task_path))
+        with self._threads.in_turn(thread_of(config)):
+            self._runner.run(self._put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self,

@@ -60,8 +60,7 @@ Tuples = list[CheckpointTuple]
 Parts = Mapping[int, ReadPart]
 Forms = dict[str, dict[str, Any]]
 Bodies = list[tuple[Entry, Body]]
-Numbers = list[int]
-# These have names because `list` means something else inside a saver.
+Numbers = list[int]  # they have names because `list` means something else inside a saver
 
 
 class SaverOperations(BaseCheckpointSaver[Any]):
@@ -71,7 +70,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     _keep: int | None
 
     def _get(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-        name, ns, wanted = _thread(config), _ns(config), get_checkpoint_id(config)
+        name, ns, wanted = thread_of(config), _ns(config), get_checkpoint_id(config)
 
         def look(*, full: bool) -> Steps[tuple[Catalog, Entry | None]]:
             catalog = yield from self._threads.open(name, full=full)
@@ -96,7 +95,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Steps[Tuples]:
-        names = [_thread(config)] if config else (yield from framework_operations.names())
+        names = [thread_of(config)] if config else (yield from framework_operations.names())
         found: Tuples = []
         for name in names:
             most = None if limit is None else max(limit, 0) - len(found)
@@ -132,7 +131,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Steps[RunnableConfig]:
-        name, place = _thread(config), (_ns(config), checkpoint["id"])
+        name, place = thread_of(config), (_ns(config), checkpoint["id"])
         about: Any = get_checkpoint_metadata(config, metadata)
         kept = {
             "ns": place[0],
@@ -189,7 +188,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             "task_path": path,
             "writes": [[channel, self._pack(value)] for channel, value in writes],
         }
-        yield from self._threads.add_writes(_thread(config), record(WRITES, kept))
+        yield from self._threads.add_writes(thread_of(config), record(WRITES, kept))
 
     def _forget(self, name: str) -> Steps[None]:
         self._threads.drop(name)
@@ -222,7 +221,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
             else:
 
                 def latest(catalog: Catalog, name: str = name) -> Steps[set[Place]]:
-                    return self._with_ancestors(name, catalog, catalog.latest.values())
+                    return self._with_ancestors(name, catalog, [*catalog.latest.values()])
 
                 yield from self._pruned(name, latest)
 
@@ -237,7 +236,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
 
         def newest(catalog: Catalog) -> Steps[set[Place]]:
             kept = {one.place for one in catalog.newest_first(None)[:count]} | catalog.pending()
-            kept |= {one.place for one in catalog.latest.values()}
+            kept |= {one.place for one in [*catalog.latest.values()]}
             return self._with_ancestors(name, catalog, [catalog.checkpoints[one] for one in kept])
 
         try:
@@ -269,7 +268,7 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     def _delta_history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Steps[Mapping[str, DeltaChannelHistory]]:
-        name, wanted = _thread(config), get_checkpoint_id(config)
+        name, wanted = thread_of(config), get_checkpoint_id(config)
 
         def steps() -> Steps[Mapping[str, DeltaChannelHistory]]:
             catalog = yield from self._threads.open(name)
@@ -346,13 +345,13 @@ class SaverOperations(BaseCheckpointSaver[Any]):
     ) -> Steps[Tuples]:
         """These checkpoints with their writes and the values of all channels, or of these."""
         bodies = yield from self._bodies(name, catalog, entries)
-        wanted, writes = set[int](), dict[int, Numbers]()
+        wanted, writes = set[tuple[int, str]](), dict[int, Numbers]()
         for entry, body in bodies:
             early = {entry.seq - distance for distance in body.early or ()}
             writes[entry.seq] = sorted(early.union(catalog.writes.get(entry.place, ())))
             if body.values is not None and channels is not None:
                 body.values = {one: body.values[one] for one in channels & body.values.keys()}
-            wanted.update(entry.seq - ref[0] for ref in body.refs())
+            wanted.update((entry.seq - distance, digest) for distance, digest in body.refs())
         parts = yield from self._threads.parts(name, catalog, wanted)
         found = yield from picked(name, itertools.chain.from_iterable(writes.values()))
         return [
@@ -403,7 +402,8 @@ class SaverOperations(BaseCheckpointSaver[Any]):
         return self.serde.loads_typed(unpack(packed))
 
 
-def _thread(config: RunnableConfig) -> str:
+def thread_of(config: RunnableConfig) -> str:
+    """It is the name of its session, too."""
     return str(config["configurable"]["thread_id"])
 
 

@@ -18,6 +18,8 @@ def path_of(address: str) -> Path:
             f"this URL names a host ({url.netloc.rpartition('@')[2]}); a file has none. Write three slashes for a relative "
             "path (sqlite:///memory.db), four for an absolute one (sqlite:////var/lib/memory.db)"
         )
+    if "#" in address:  # what follows it would be cut off, and another file opened
+        raise UsageError("this URL has a # in it: write %23 for one in a file's name")
     path = unquote(url.path[1:])
     if not path or path == ":memory:" or "\0" in path:
         raise UsageError(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -23,7 +22,7 @@ from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.migration.found import GONE
 from holdfast.integrations.migration.opaque_values import OpaqueValues
 from holdfast.integrations.migration.sources import CHECKPOINTERS
-from holdfast.integrations.migration.sql import LOCK_WAIT_S, file_uri, read_only_uri
+from holdfast.integrations.migration.sql import LOCK_WAIT_S, file_uri, path_in, read_only_uri
 from holdfast.model import Durability
 from holdfast.secrets import SecretUrl
 
@@ -136,7 +135,7 @@ def _saver(name: str) -> Any:
 @contextmanager
 def _sqlite(url: str, *, reads: bool) -> Iterator[End]:
     kind = _saver("langgraph.checkpoint.sqlite:SqliteSaver")
-    path = Path(urlsplit(url).path[1:]).absolute()
+    path = Path(path_in(url)).absolute()
     uri = read_only_uri(path) if reads else file_uri(path)
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     try:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from holdfast.connection import connect
 from holdfast.contract import Store
@@ -90,7 +89,7 @@ def _from_table(url: str, table: str) -> Sequence[tuple[str | None, Any]]:
 
 def _from_file(url: str) -> Sequence[tuple[str | None, Any]]:
     """Results of `get_all`: one of them as JSON, or several in a list."""
-    path = Path(urlsplit(url).path[1:] if "://" in url else url)
+    path = Path(url.removeprefix("file://"))
     try:
         said = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -134,7 +134,7 @@ class _Sqlite:
         import apsw  # noqa: PLC0415 - only who brings something over from a file needs it
 
         self.error: type[Exception] = apsw.Error
-        path = Path(urlsplit(url).path[1:]).absolute()
+        path = Path(path_in(url)).absolute()
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         connect = functools.partial(apsw.Connection, flags=flags)
         try:
@@ -238,6 +238,11 @@ class Questions:
     def close(self) -> None:
         """Let go of it."""
         self._engine.close()
+
+
+def path_in(url: str) -> str:
+    """The file that a URL of SQLAlchemy names: all up to a question mark, as it is written."""
+    return urlsplit(url, allow_fragments=False).path[1:]
 
 
 def file_uri(path: Path) -> str:
