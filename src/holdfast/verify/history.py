@@ -128,6 +128,7 @@ class History:
     numbered: set[str] = field(default_factory=set)
     batches: int = 0
     retries: int = 0
+    began_ns: dict[int | str | None, int] = field(default_factory=dict)  # of each process
 
 
 class HistoryWriter(Block):

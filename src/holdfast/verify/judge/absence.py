@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.verify.judge.case import Append, Forget, Read, fault_between
 from holdfast.verify.judge.facts import LOOKS_MAX, Facts, Sight
 from holdfast.verify.judge.findings import Findings
-from holdfast.verify.judge.wanted import Wanted
+from holdfast.verify.judge.wanted import Wanted, by_newcomer, gone_for_good, is_swapped
 
 NS_PER_MS: Final = 1_000_000
 WRITTEN_LATE: Final = frozenset({"durable", "fresh"})
@@ -45,6 +45,9 @@ class _Missing:
     swapped: bool = False
     """Whether the read shows what was written over it, and is gone when it is there again: old copies come back."""
 
+    by_newcomer: bool = False
+    """Whether one that lacks it is of a process that began only when it was known: it has no old state."""
+
     also: frozenset[str] = frozenset()
     spare: tuple[int, ...] = ()
     lean: str = ""
@@ -69,7 +72,7 @@ def check_absence(facts: Facts, found: Findings) -> None:
             if read.limit is None:
                 asked_all.add(append)
             holes = holes or _is_hole(facts, append, read)
-    windows, gone = facts.wrong_windows(lacking), _gone(facts, lacked_by)
+    windows, gone = facts.wrong_windows(lacking), gone_for_good(facts, lacked_by)
     reported: set[object] = set()
     for read, absent in lacking.items():
         lean = "snapshot" if read in windows else ""
@@ -84,27 +87,10 @@ def check_absence(facts: Facts, found: Findings) -> None:
                 if missing is not None:
                     missing = replace(
                         missing, lacked_by=lacked_by[append], together=len(absent), holes=holes,
-                        asked_all=append in asked_all, swapped=_is_swapped(facts, append, over),
+                        asked_all=append in asked_all, swapped=is_swapped(facts, append, over),
+                        by_newcomer=by_newcomer(facts, append, lacked_by[append]),
                     )  # fmt: skip
                     _report(facts, missing, found, lean)
-
-
-def _gone(facts: Facts, lacked_by: Mapping[Append, list[Read]]) -> set[Append]:
-    """What no forget took and is in no read any more since one lacked it that is not late: it shows what is newer."""
-    last = ((append, reads[-1]) for append, reads in lacked_by.items())
-    return {
-        append
-        for append, read in last
-        if facts.shown_after(append, read.inv) is None
-        and not facts.forget_between(append.inv, read.comp)
-        and (newest := facts.newest(read)) is not None
-        and facts.known_ns[append] < newest.inv
-    }
-
-
-def _is_swapped(facts: Facts, append: Append, over: list[Append]) -> bool:
-    shown = set(facts.shown_by.get(append, ()))
-    return bool(shown) and any(shown.isdisjoint(facts.shown_by[other]) for other in over)
 
 
 def _is_hole(facts: Facts, append: Append, read: Read) -> bool:
@@ -181,11 +167,17 @@ def _report(facts: Facts, missing: _Missing, found: Findings, lean: str) -> None
     ):
         _report_late(facts, missing, found)
     else:
-        _report_lost(facts, missing, found)
+        _report_lost(facts, _surely(facts, missing), found)
         if not read.cut:
             return  # all was asked for that there was, and it is gone
     if read.limit is not None:
         _report_window(facts, missing, found)
+
+
+def _surely(facts: Facts, missing: _Missing) -> _Missing:
+    """What nobody is shown any more after a fault is gone, however few late reads would explain it."""
+    is_sure = missing.by_newcomer and _after_fault(facts, missing)
+    return replace(missing, also=missing.also - {"fresh"}) if is_sure else missing
 
 
 def _never_stayed(facts: Facts, missing: _Missing) -> bool:

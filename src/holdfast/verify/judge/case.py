@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Final
 
@@ -105,6 +105,8 @@ class Case:
     trims: bool = False
     """Whether the store keeps the newest only."""
     faults: list[Fault] = field(default_factory=list)
+    began_ns: Callable[[int | str | None], int] = lambda _: -1
+    """When a process did its first operation, in any session."""
 
     @cached_property
     def acked(self) -> list[Append]:
@@ -127,10 +129,19 @@ def fault_between(faults: list[Fault], low_ns: int, high_ns: int) -> int | None:
     return at if at >= 0 and faults[at].time_ns >= low_ns else None
 
 
+def _began_ns(history: History, process: int | str | None) -> int:
+    """When a process did its first operation; looked up once for all sessions."""
+    first_ns = history.began_ns
+    if not first_ns:
+        for one in history.operations.values():
+            first_ns[one.process] = min(one.invoked_ns, first_ns.get(one.process, one.invoked_ns))
+    return first_ns[process]
+
+
 def make_case(history: History, session: Session) -> Case:
     """The session as a case; failed reads and forgets, which prove nothing, left out."""
     header = history.header
-    case = Case(session.name, faults=history.faults)
+    case = Case(session.name, faults=history.faults, began_ns=partial(_began_ns, history))
     for operation in session.appends:
         if operation.status == "fail":
             case.failed.update(dict.fromkeys(operation.ids(), operation.number))

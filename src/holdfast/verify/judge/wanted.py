@@ -1,15 +1,15 @@
-"""Which batches a read lacks, without a look at every pair of a read and a message."""
+"""Which batches a read lacks, without a look at every pair of a read and a message; and which are gone."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from holdfast.verify.history import NEVER_NS
 from holdfast.verify.judge.case import Append, Read
-from holdfast.verify.judge.facts import Facts
+from holdfast.verify.judge.facts import LOOKS_MAX, Facts
 from holdfast.verify.judge.peaks import Peaks
 
 LACKED_MAX: Final = 32
@@ -67,3 +67,30 @@ class Wanted:
             older = read.cut and append.inv <= first_ns
             if append not in shown and not older and read.back.isdisjoint(append.ids):
                 yield at
+
+
+def gone_for_good(facts: Facts, lacked_by: Mapping[Append, list[Read]]) -> set[Append]:
+    """What no forget took and is in no read any more since one lacked it that is not late: it shows what is newer."""
+    last = ((append, reads[-1]) for append, reads in lacked_by.items())
+    return {
+        append
+        for append, read in last
+        if facts.shown_after(append, read.inv) is None
+        and not facts.forget_between(append.inv, read.comp)
+        and (newest := facts.newest(read)) is not None
+        and facts.known_ns[append] < newest.inv
+    }
+
+
+def by_newcomer(facts: Facts, append: Append, lacked_by: list[Read]) -> bool:
+    """Whether a read that lacks it is of a process that began when it was known: it has no old state."""
+    if not facts.case.faults:
+        return False
+    began_ns, known_ns = facts.case.began_ns, facts.known_ns[append]
+    return any(began_ns(read.process) > known_ns for read in lacked_by[-LOOKS_MAX:])
+
+
+def is_swapped(facts: Facts, append: Append, over: list[Append]) -> bool:
+    """Whether one of those that were written over it is in no read that shows it."""
+    shown = set(facts.shown_by.get(append, ()))
+    return bool(shown) and any(shown.isdisjoint(facts.shown_by[other]) for other in over)
