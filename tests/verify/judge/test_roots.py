@@ -817,6 +817,22 @@ def test_what_is_gone_after_a_crash_is_lost_though_more_reads_were_late_before()
     assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
 
 
+def test_what_a_newcomer_is_not_shown_after_a_fault_is_lost_whatever_was_late_elsewhere() -> None:
+    """A store that acknowledges first has late reads, too; a process that begins later has no old state."""
+    ops = [
+        append(1, 1, 2, "x", process=1, session="late"), read(2, 3, 4, process=1, session="late"),
+        forget(3, 5, 6, process=1, session="late"),
+        *(append(10 + n, 10 + 2 * n, 11 + 2 * n, f"c{n}", process=1) for n in range(9)),
+        read(40, 71, 72, "c0", "c1", process=2),
+    ]  # fmt: skip
+    crash = (Event("fault", 70, name="sigkill", landed=True),)
+
+    result = judge(to_history(ops, faults=crash))
+
+    assert {anomaly.promise for anomaly in roots(result)} == {"durable"}
+    assert result.counts["lost"] == 7
+
+
 def test_what_only_its_writer_ever_saw_was_never_kept_and_no_other_read_was_late() -> None:
     """A transaction that nobody commits: its own connection sees it until the process ends."""
     ops = [
